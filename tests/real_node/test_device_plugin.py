@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+from tests.conformance.labels import holders_of, listed_by
 from tests.conformance.stand import NAMESPACE, phase_of, results_of
 from tests.real_node.cluster import (
     DEDICATED,
@@ -135,6 +136,39 @@ async def test_init_containers_and_containers_take_turns_with_cards_of_a_limit(
     assert len(gpus.split(",")) == 2
     assert (await real_cluster.kubectl("logs", "by-limit", "-c", "first")).strip() == gpus
     assert GPU_VARIABLE not in await real_cluster.environment("by-limit", "none")
+
+
+async def test_metrics_name_the_containers_that_the_kubelet_gave_gpus(
+    real_cluster: RealCluster,
+) -> None:
+    """The kubelet lists its own ids, which stand for no certain GPU."""
+    asks: dict[str, Any] = {"resources": {"limits": {GPU_RESOURCE: "2"}}}
+    first = {"name": "first", "image": "app", "command": ["true"], **asks}
+    containers = [{"name": "app", "image": "app", **asks}, {"name": "none", "image": "app"}]
+    annotations = {"tensor-fusion.ai/dra-enabled": "false"}
+    await real_cluster.create(
+        {
+            "metadata": {"name": "by-plugin", "annotations": annotations},
+            "spec": {"initContainers": [first], "containers": containers},
+        }
+    )
+    await real_cluster.submit("by-claim", DEDICATED)
+    await real_cluster.running("by-plugin", "by-claim")
+    gpus = (await real_cluster.environment("by-plugin"))[GPU_VARIABLE].lower().split(",")
+    (shared,) = (await real_cluster.environment("by-claim"))[GPU_VARIABLE].lower().split(",")
+    listed = await listed_by(
+        real_cluster.node_files(NODE) / "kubelet" / "pod-resources" / "kubelet.sock"
+    )
+    ids = [name for name, of in listed.items() if of == {("by-plugin", "app")}]
+    url = real_cluster.stack.runner.program(f"node-agent-{NODE}").health_url
+
+    async def is_shown() -> bool:
+        by_plugin = {gpu: {("by-plugin", "app")} for gpu in gpus}
+        return await holders_of(url) == by_plugin | {shared: {("by-claim", "app")}}
+
+    assert len(ids) == len(gpus) == 2
+    assert listed[shared] == {("by-claim", "app")}
+    await real_cluster.until(is_shown, "the metrics name both")
 
 
 async def test_the_plugin_serves_again_after_restarts_of_kubelet_and_agent(

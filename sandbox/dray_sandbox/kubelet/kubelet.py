@@ -20,11 +20,13 @@ from dray.kube.ports import (
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock, SystemClock
 from dray_sandbox.kubelet.admission import Rejection, admit
+from dray_sandbox.kubelet.claims import Prepared
 from dray_sandbox.kubelet.device_health import DeviceKey
 from dray_sandbox.kubelet.node import NodeObject, addresses_of
 from dray_sandbox.kubelet.plan import NodePlan
 from dray_sandbox.kubelet.plugins import PluginRegistry
 from dray_sandbox.kubelet.pod_object import PodObject
+from dray_sandbox.kubelet.pod_resources import serve_forever
 from dray_sandbox.kubelet.timings import KubeletTimings
 from dray_sandbox.kubelet.tokens import TokenFile
 from dray_sandbox.kubelet.worker import ClaimInfoCache, PodWorker
@@ -77,6 +79,7 @@ class Kubelet:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.plugins.run())
                 group.create_task(self._node.keep_alive())
+                group.create_task(serve_forever(self.plan.pod_resources, self._active_pods))
                 if self.plan.token_file is not None:
                     token = TokenFile(self._kube, self.plan.name, self.plan.token_file)
                     group.create_task(token.run())
@@ -102,6 +105,10 @@ class Kubelet:
                 self._handle_pod(pod)
             case Deleted(pod) if (worker := self._workers.get(pod["metadata"]["uid"])) is not None:
                 worker.pod.update(pod, gone=True)
+
+    def _active_pods(self) -> list[tuple[Object, Prepared]]:
+        workers = [one for one in self._workers.values() if one.admitted and not one.pod.terminal]
+        return [(one.pod.obj, one.prepared) for one in workers]
 
     def _is_here(self, pod: Object) -> bool:
         return bool(pod["spec"].get("nodeName") == self.plan.name)

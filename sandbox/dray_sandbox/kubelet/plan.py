@@ -31,6 +31,11 @@ class NodePlan:
     containers_port: int = 0
     """Where the API server asks for logs and commands; 0: nowhere."""
 
+    @property
+    def pod_resources(self) -> Path:
+        """The socket on which the kubelet lists its containers' devices."""
+        return self.plugins_dir.parent / "pod-resources" / "kubelet.sock"
+
 
 def parse_node(text: str) -> NodePlan:
     """A plan from ``NAME:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR[:TOKEN_FILE]``. Raises

@@ -1,4 +1,4 @@
-"""Registration and calls of DRA plugins; the only module of the stand-in that uses grpc.
+"""Registration and calls of DRA plugins.
 
 A driver may have several plugins, each with sockets of its own, during a rolling update. A socket
 that was created again under the same name is a new registration.
@@ -303,7 +303,10 @@ async def register(path: Path) -> Plugin:
             response_deserializer=messages.RegistrationStatusResponse.FromString,
         )
         try:
-            info = await get_info(messages.InfoRequest(), timeout=_REGISTRATION_TIMEOUT_S)
+            # As the kubelet dials: a busy plugin may need several attempts to connect.
+            info = await get_info(
+                messages.InfoRequest(), timeout=_REGISTRATION_TIMEOUT_S, wait_for_ready=True
+            )
             problem, version = _check_info(info)
             status = messages.RegistrationStatus(plugin_registered=not problem, error=problem)
             await notify(status, timeout=_REGISTRATION_TIMEOUT_S)

@@ -128,6 +128,11 @@ class PodWorker:
         await self._unprepare()
         await self._delete_when_ending()
 
+    @property
+    def prepared(self) -> Prepared:
+        """The devices of the pod's claims; nothing before they are prepared."""
+        return self._prepared
+
     def on_health(self, devices: Sequence[DeviceKey]) -> None:
         """Show the health of devices that changed, if the pod has one of them."""
         own = {device.key for held in self._prepared.values() for device in held}

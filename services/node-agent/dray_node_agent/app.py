@@ -42,7 +42,7 @@ from dray_node_agent.gpus.reader import GpuReader
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
 from dray_node_agent.kubelet.device_plugin import DevicePlugin
-from dray_node_agent.kubelet.pod_resources import allocated_devices
+from dray_node_agent.kubelet.pod_resources import ContainerFollower, listed_containers
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.kubelet.preparer import CompletedPreparation, Preparer
 from dray_node_agent.kubelet.server import KubeletServer
@@ -192,7 +192,9 @@ def assemble(
         bus, node.name, agent.on_state, agent.on_generation, reporter.repeat, agent.on_server
     )
     _add_health_checks(health, bus, agent, parts.publisher)
-    _expose(health, parts, preparer)
+    containers = ContainerFollower(node.pod_resources, every_s=node.usage)
+    health.report("pod-resources", lambda: containers.problem or None)
+    _expose(health, parts, preparer, containers)
     optional: dict[str, lifetime.Loop] = {} if journal is None else {"journal": journal.run}
     if node.device_plugin:
         optional["device-plugin"] = _device_plugin(parts, preparer, process, health)
@@ -206,6 +208,7 @@ def assemble(
         "slices": agent.watch_slices,
         "kubelet": partial(agent.serve, preparer, server),
         "pods": parts.pods.run,
+        "containers": containers.run,
         "sweep": partial(agent.sweep, preparer),
         "inventory": reporter.report_inventory,
         "events": reporter.report_events,
@@ -300,7 +303,7 @@ def _device_plugin(
         agent.enforcement_problem,
         agent.health_changed,
         parts.prepared_claims.devices,
-        partial(allocated_devices, node.pod_resources_socket),
+        partial(listed_containers, node.pod_resources),
     )
     containers = PluginContainers(
         parts.kube,
@@ -317,14 +320,16 @@ def _device_plugin(
     return partial(agent.serve_device_plugin, loops, lock)
 
 
-def _expose(health: HealthPages, parts: _Parts, preparer: Preparer) -> None:
+def _expose(
+    health: HealthPages, parts: _Parts, preparer: Preparer, containers: ContainerFollower
+) -> None:
     """Add the agent's metrics to the page."""
     agent = parts.agent
 
     def holders() -> dict[str, tuple[HoldingContainer, ...]]:
         inventory = agent.inventory()
         gpus = inventory.published_gpus if inventory else {}
-        return gpu_holders(parts.pods.all(), preparer.claims.values(), gpus)
+        return gpu_holders(containers.containers, parts.pods.all(), preparer.claims.values(), gpus)
 
     expose(health.registry, agent, preparer, parts.publisher, parts.reporter)
     health.registry.register(

@@ -20,7 +20,6 @@ from dray.kube.ports import CLAIMS, PODS, Kube, NotFoundError, NotServedError, O
 from dray_node_agent.decisions.cdi import CONTAINER_KIND, spec_of
 from dray_node_agent.decisions.claim_devices import NotPreparedError
 from dray_node_agent.decisions.device_plugin import (
-    ContainerDevices,
     DeviceSlot,
     container_edits,
     container_of,
@@ -30,6 +29,7 @@ from dray_node_agent.decisions.device_plugin import (
 )
 from dray_node_agent.decisions.gpus import device_name
 from dray_node_agent.decisions.inventory import NodeInventory
+from dray_node_agent.decisions.listed_containers import ListedContainer
 from dray_node_agent.decisions.mps_daemons import shared_devices
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.files.cdi_folder import CdiFolder
@@ -52,8 +52,8 @@ class PluginSources:
     """Waits for the next change of any device's health."""
     refresh: Callable[[], Awaitable[object]]
     """Reads again which claims other agents of the node have prepared."""
-    allocated: Callable[[], Awaitable[Sequence[ContainerDevices]]]
-    """What the kubelet has allocated to containers."""
+    allocated: Callable[[], Awaitable[Sequence[ListedContainer]]]
+    """What the kubelet has given to containers."""
 
 
 class PluginContainers:

@@ -41,8 +41,9 @@ class NodeGroup(SettingsGroup):
     device_plugin: bool = False
     """Whether this agent is a device plugin, too, for pods without Dynamic Resource Allocation."""
     device_plugins_dir: Path = Path("/var/lib/kubelet/device-plugins")
-    pod_resources_socket: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
-    """Where the kubelet says which containers have which devices; for the device plugin."""
+    pod_resources_socket: Path | None = None
+    """Where the kubelet says which containers have which devices; default:
+    ``pod-resources/kubelet.sock`` in the parent of the folder of plugins."""
     plugins_dir: Path = Path("/var/lib/kubelet/plugins")
     registry_dir: Path = Path("/var/lib/kubelet/plugins_registry")
     cdi_dir: Path = Path("/var/run/cdi")
@@ -64,6 +65,12 @@ class NodeGroup(SettingsGroup):
     """How long reading all GPUs may take before the agent says that the driver hangs."""
     grace: Duration = 5.0
     """How long calls in flight may take at the end."""
+
+    @property
+    def pod_resources(self) -> Path:
+        """The socket of the kubelet's pod resources API."""
+        usual = self.plugins_dir.parent / "pod-resources" / "kubelet.sock"
+        return self.pod_resources_socket or usual
 
     @field_validator("model")
     @classmethod

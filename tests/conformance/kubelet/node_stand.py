@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conformance.labels import Holders, holders_of, listed_by
 from tests.conformance.stand import NAMESPACE, Stand
 
 from dray.api.names import DRIVER
@@ -59,6 +60,15 @@ class NodeStand(Stand):
     @property
     def registry_dir(self) -> Path:
         return self.folder / ("kubelet/plugins_registry" if self.is_real else "r")
+
+    async def holders(self) -> Holders:
+        """Who has which GPUs, by the agent's metrics."""
+        return await holders_of(self.stack.runner.program(AGENT).health_url)
+
+    async def listed(self) -> Holders:
+        """The same by the kubelet."""
+        root = self.folder / "kubelet" if self.is_real else self.folder
+        return await listed_by(root / "pod-resources" / "kubelet.sock")
 
     def cdi_files(self) -> list[str]:
         """The claims with a CDI file."""

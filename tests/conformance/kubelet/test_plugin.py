@@ -8,6 +8,7 @@ from tests.conformance.kubelet.node_stand import (
     ON_BOTH,
     NodeStand,
 )
+from tests.conformance.labels import Holders
 
 from dray.kube.ports import PODS
 
@@ -141,6 +142,53 @@ async def test_pods_show_the_health_of_their_gpus(node: NodeStand) -> None:
     await node.until(lambda: shows("Healthy", "Healthy"), "healthy again")
     log = node.stack.runner.log(node.kubelet).read_text()
     assert "Method not found" not in log
+
+
+async def test_metrics_name_the_containers_that_the_kubelet_lists(node: NodeStand) -> None:
+    await node.claim("a", [0])
+    await node.claim("b", [1])
+    both, with_a = ({"claims": [{"name": one} for one in names]} for names in ("ab", "a"))
+    first, side, app, other = (
+        {"name": name, "image": "app"} for name in ("first", "side", "app", "other")
+    )
+    await node.run_pod(
+        "p",
+        *("a", "b"),
+        initContainers=[
+            {**first, "command": ["true"], "resources": with_a},
+            {**side, "restartPolicy": "Always", "resources": with_a},
+        ],
+        containers=[{**app, "resources": both}, {**other, "resources": with_a}],
+    )
+    await node.run_pod("q", "a")
+    await node.running("p", "q")
+    device_a, device_b = await node.device(0), await node.device(1)
+    wanted = {
+        device_a: {("p", "side"), ("p", "app"), ("p", "other"), ("q", "app")},
+        device_b: {("p", "app")},
+    }
+
+    async def shows(holders: Holders) -> bool:
+        return await node.holders() == holders
+
+    assert await node.listed() == wanted
+    await node.until(lambda: shows(wanted), "the metrics name them")
+    await node.gone("p", "q")
+    await node.until(lambda: shows({}), "the metrics name nobody")
+
+
+async def test_metrics_name_a_container_for_the_gpu_of_its_request_alone(node: NodeStand) -> None:
+    await node.claim("c", [2, 3])
+    uses = {"claims": [{"name": "c", "request": "gpu-1"}]}
+    await node.run_pod("p", "c", containers=[{"name": "app", "image": "app", "resources": uses}])
+    await node.running("p")
+    named, other = await node.device(3), await node.device(2)
+
+    async def shows() -> bool:
+        return await node.holders() == {named: {("p", "app")}}
+
+    await node.until(shows, "the metrics name it for one GPU")
+    assert (await node.listed()).keys() == {named, other}  # not narrowed by requests
 
 
 async def test_slices_come_back_after_a_restart_of_the_kubelet(node: NodeStand) -> None:

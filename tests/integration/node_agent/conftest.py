@@ -98,7 +98,6 @@ class Stand:
             mps_template=self.mps_template,
             device_plugin=self.device_plugin,
             device_plugins_dir=self.folder / "d",
-            pod_resources_socket=self.folder / "pods.sock",
         )
 
     @property

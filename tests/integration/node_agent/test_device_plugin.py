@@ -44,7 +44,7 @@ class DeviceManager:
             path.unlink()
         self.endpoints.clear()
         registration = await serving(folder / "kubelet.sock", [self._registration()])
-        lister = await serving(self.stand.group.pod_resources_socket, [self._lister()])
+        lister = await serving(self.stand.group.pod_resources, [self._lister()])
         try:
             yield self
         finally:

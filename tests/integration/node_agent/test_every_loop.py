@@ -48,6 +48,7 @@ CALLS: dict[str, set[tuple[str, str]]] = {
     "slices": {("watch", "resourceslices")},
     "kubelet": {("get", "resourceclaims"), ("list", "resourceclaims"), ("get", "pods")},
     "pods": {("watch", "pods")},
+    "containers": set(),
     "sweep": {("get", "resourceclaims")},
     "inventory": set(),
     "events": set(),

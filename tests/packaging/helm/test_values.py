@@ -328,6 +328,19 @@ async def test_a_variable_of_the_values_comes_before_the_charts(server: Cluster,
     assert seen == {*OVERRIDDEN.values()}
 
 
+async def test_node_agents_only_read_what_the_kubelet_lists(server: Cluster, tmp_path) -> None:
+    values = {"nodeAgent": {"kubeletDir": "/data/kubelet"}}
+    pod = pods_of(await render(server, values, tmp_path))["dray-node-agent"]
+    (mount,) = [
+        one
+        for one in pod["spec"]["containers"][0]["volumeMounts"]
+        if one["name"] == "pod-resources"
+    ]
+    (volume,) = [one for one in pod["spec"]["volumes"] if one["name"] == "pod-resources"]
+    assert mount["readOnly"]
+    assert mount["mountPath"] == volume["hostPath"]["path"] == "/data/kubelet/pod-resources"
+
+
 async def test_all_pods_but_node_agents_are_restricted(server: Cluster, tmp_path) -> None:
     pods = pods_of(await render(server, {}, tmp_path))
     del pods["dray-node-agent"]

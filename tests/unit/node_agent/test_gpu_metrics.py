@@ -3,10 +3,13 @@
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
+from dray.api.names import DRA_ENABLED, GPU_SHARE_RESOURCE, SHAPE
+from dray.api.pods import accounting_claim
 from dray_node_agent.decisions.cdi import cdi_id
-from dray_node_agent.decisions.gpu_holders import HoldingContainer, gpu_holders
+from dray_node_agent.decisions.gpu_holders import MOST_HOLDERS, HoldingContainer, gpu_holders
 from dray_node_agent.decisions.gpus import GpuUsage
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState
+from dray_node_agent.decisions.listed_containers import ListedContainer
 from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
 from dray_node_agent.gpu_metrics import GpuUsageCollector
 from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
@@ -52,13 +55,72 @@ def test_the_holders_of_a_gpu_are_the_containers_that_refer_to_its_claim():
         pod("train", {"g": "one"}, app=["g"], log=[]),
         pod("share", {"g": "two", "h": "unprepared"}, a=["g"], b=["g", "h"]),
     ]
-    found = gpu_holders(pods, [claim("one", FIRST), claim("two", FIRST, SECOND)], GPUS)
+    found = gpu_holders(None, pods, [claim("one", FIRST), claim("two", FIRST, SECOND)], GPUS)
     train = HoldingContainer("team-a", "train", "app")
     shared = [HoldingContainer("team-a", "share", name) for name in "ab"]
     assert found == {
         GPUS[FIRST].gpu.uuid: (*shared, train),
         GPUS[SECOND].gpu.uuid: tuple(shared),
     }
+
+
+def listed(pod, container, *devices, **ids):
+    """``ids``: given by the device plugin."""
+    return ListedContainer(
+        namespace="team-a", pod=pod, container=container, devices=frozenset(devices), **ids
+    )
+
+
+def test_the_kubelet_says_which_containers_hold_their_claims():
+    pods = [
+        pod("runs", {"g": "one"}, app=["g"]),
+        pod("not-yet-admitted", {"g": "one"}, app=["g"]),
+    ]
+    found = gpu_holders([listed("runs", "app", FIRST)], pods, [claim("one", FIRST)], GPUS)
+    assert found == {UUIDS[0]: (HoldingContainer("team-a", "runs", "app"),)}
+    assert gpu_holders([], pods, [claim("one", FIRST)], GPUS) == {}
+
+
+def test_what_the_kubelet_says_counts_if_the_pod_or_its_claim_is_not_known_here():
+    """The watch is behind, or another agent of the node has prepared the claim."""
+    lists = [listed("new", "app", FIRST, "gpu-of-another-time")]
+    holders = {UUIDS[0]: (HoldingContainer("team-a", "new", "app"),)}
+    assert gpu_holders(lists, [], [], GPUS) == holders
+    assert gpu_holders(lists, [pod("new", {"g": "one"}, app=["g"])], [], GPUS) == holders
+
+
+def test_a_container_that_names_a_request_holds_its_gpu_alone():
+    """The kubelet lists all devices of the claim for each container that refers to it."""
+    devices = tuple(
+        PreparedDevice(request=name, pool="n1", device=device, cdi_ids=(cdi_id("one", device),))
+        for name, device in (("a", FIRST), ("b", SECOND))
+    )
+    both = msgspec.structs.replace(claim("one"), devices=devices)
+    one = pod("train", {"g": "one"}, first=["g"], second=["g"], both=["g"])
+    for container, request in zip(one["spec"]["containers"], "ab", strict=False):
+        container["resources"]["claims"] = [{"name": "g", "request": request}]
+    lists = [listed("train", name, FIRST, SECOND) for name in ("first", "second", "both")]
+    shared = HoldingContainer("team-a", "train", "both")
+    assert gpu_holders(lists, [one], [both], GPUS) == {
+        UUIDS[0]: (shared, HoldingContainer("team-a", "train", "first")),
+        UUIDS[1]: (shared, HoldingContainer("team-a", "train", "second")),
+    }
+
+
+def test_a_container_with_ids_of_the_device_plugin_holds_the_gpus_of_its_pods_claim():
+    one = pod("plain", {}, app=[], log=[])
+    one["metadata"] |= {"uid": "u", "annotations": {SHAPE: "{}", DRA_ENABLED: "false"}}
+    for container in one["spec"]["containers"]:
+        container["resources"]["limits"] = {GPU_SHARE_RESOURCE: "1"}
+    lists = [listed("plain", "app", ids={GPU_SHARE_RESOURCE: ("gpu-share-3",)})]
+    found = gpu_holders(lists, [one], [claim(accounting_claim("u"), SECOND)], GPUS)
+    assert found == {UUIDS[1]: (HoldingContainer("team-a", "plain", "app"),)}
+
+
+def test_a_pod_with_very_many_containers_has_no_series_for_each():
+    lists = [listed("swarm", f"c-{number}", FIRST) for number in range(MOST_HOLDERS + 100)]
+    found = gpu_holders(lists, [], [], GPUS)
+    assert len(found[UUIDS[0]]) == MOST_HOLDERS
 
 
 def page(snapshot, *usage, **holders):

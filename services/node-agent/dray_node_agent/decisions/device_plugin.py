@@ -12,6 +12,7 @@ import msgspec
 from dray.api.names import GPU_IDS, GPU_RESOURCE, GPU_SHARE_RESOURCE
 from dray.kube.convert_pods import has_accounting_claim
 from dray_node_agent.decisions.claim_devices import NotPreparedError
+from dray_node_agent.decisions.listed_containers import ListedContainer
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
 
 IDS_PER_GPU: Final[Mapping[str, int]] = {GPU_RESOURCE: 1, GPU_SHARE_RESOURCE: 256}
@@ -24,16 +25,6 @@ class DeviceSlot(msgspec.Struct, frozen=True):
 
     id: str
     is_healthy: bool
-
-
-class ContainerDevices(msgspec.Struct, frozen=True):
-    """The ids of one resource that the kubelet has given to a container."""
-
-    namespace: str
-    pod: str
-    container: str
-    resource: str
-    ids: tuple[str, ...]
 
 
 def plugin_devices(
@@ -53,15 +44,15 @@ def plugin_devices(
 
 
 def container_of(
-    listed: Sequence[ContainerDevices], resource: str, ids: Collection[str]
-) -> ContainerDevices:
+    listed: Sequence[ListedContainer], resource: str, ids: Collection[str]
+) -> ListedContainer:
     """The container that is about to start with ``ids``. The kubelet lists no init containers that
     end; a later container of the pod takes their ids over.
 
     Raises:
         NotPreparedError: the kubelet lists no such container, or containers of several pods.
     """
-    found = [one for one in listed if one.resource == resource and {*one.ids} & {*ids}]
+    found = [one for one in listed if {*one.ids.get(resource, ())} & {*ids}]
     pods = sorted({f"{one.namespace}/{one.pod}" for one in found})
     if len(pods) != 1:
         seen = " and ".join(pods) or "no container"

@@ -15,7 +15,7 @@ import structlog
 from dray.api.errors import DrayError
 from dray.runtime.backoff import Backoff
 from dray_node_agent.decisions.device_plugin import IDS_PER_GPU, DeviceSlot
-from dray_node_agent.kubelet.client import call
+from dray_node_agent.kubelet.client import KubeletCallError, call
 from dray_node_agent.kubelet.generated import device_plugin_pb2
 from dray_node_agent.kubelet.server import SocketError, method_handlers, serving
 
@@ -81,11 +81,12 @@ class DevicePlugin:
             try:
                 await self._serve(resource)
                 backoff.reset()
-            except (grpc.aio.AioRpcError, SocketError, OSError) as error:
-                why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
-                problem = f"resource {resource} is not registered with the kubelet: {why}"
+            except (KubeletCallError, SocketError, OSError) as error:
+                problem = f"resource {resource} is not registered with the kubelet: {error}"
                 self._problems[resource] = problem
-                self._log.warning("device plugin not registered", resource=resource, error=why)
+                self._log.warning(
+                    "device plugin not registered", resource=resource, error=str(error)
+                )
             await backoff.pause()
 
     async def _serve(self, resource: str) -> None:

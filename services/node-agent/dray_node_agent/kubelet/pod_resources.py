@@ -1,36 +1,99 @@
 """The kubelet's pod resources API, v1."""
 
+import asyncio
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, Final
 
-import grpc
+import structlog
 
-from dray.api.errors import DrayError
-from dray_node_agent.decisions.device_plugin import ContainerDevices
-from dray_node_agent.kubelet.client import call
+from dray.api.errors import TemporaryError
+from dray.api.names import DRIVER
+from dray_node_agent.decisions.device_plugin import IDS_PER_GPU
+from dray_node_agent.decisions.listed_containers import ListedContainer
+from dray_node_agent.kubelet.client import KubeletCallError, call
 from dray_node_agent.kubelet.generated import pod_resources_pb2
 
+_SETTING: Final = "DRAY_NODE__POD_RESOURCES_SOCKET"
 
-class PodResourcesUnavailableError(DrayError):
+
+class PodResourcesUnavailableError(TemporaryError):
     """The kubelet does not say which devices its containers have."""
 
 
-async def allocated_devices(socket: Path) -> list[ContainerDevices]:
-    """What the kubelet has allocated to the containers of its active pods. Raises
-    PodResourcesUnavailableError."""
-    request = pod_resources_pb2.ListPodResourcesRequest()
-    answer_type = pod_resources_pb2.ListPodResourcesResponse
+async def listed_containers(socket: Path) -> tuple[ListedContainer, ...]:
+    """The containers of active pods that have something of dray's, without init containers that
+    end. Raises PodResourcesUnavailableError."""
+    messages = pod_resources_pb2
+    request, answer_type = messages.ListPodResourcesRequest(), messages.ListPodResourcesResponse
     try:
+        _require(socket)
         answer = await call(socket, "/v1.PodResourcesLister/List", request, answer_type)
-    except grpc.aio.AioRpcError as error:
+    except OSError as error:
         raise PodResourcesUnavailableError(
-            f"the kubelet's pod resources API at {socket} does not answer: {error.details()}; is "
-            "its folder mounted (DRAY_NODE__POD_RESOURCES_SOCKET)?"
+            f"the kubelet has no pod resources API at {socket}: {error.strerror}; is its folder "
+            f"mounted ({_SETTING})?"
         ) from error
-    return [
-        ContainerDevices(
-            pod.namespace, pod.name, container.name, one.resource_name, tuple(one.device_ids)
-        )
-        for pod in answer.pod_resources
-        for container in pod.containers
-        for one in container.devices
-    ]
+    except KubeletCallError as error:
+        raise PodResourcesUnavailableError(
+            f"the kubelet's pod resources API at {socket} does not answer: {error}"
+        ) from error
+    return tuple(_listed(answer.pod_resources))
+
+
+def _require(socket: Path) -> None:
+    """Raise OSError if there is no socket: then no connection is tried."""
+    socket.stat()
+
+
+def _listed(pods: Iterable[Any]) -> Iterator[ListedContainer]:
+    for pod in pods:
+        for container in pod.containers:
+            ids: dict[str, tuple[str, ...]] = {}
+            for given in container.devices:  # one entry for each NUMA node
+                if given.resource_name in IDS_PER_GPU:
+                    known = ids.get(given.resource_name, ())
+                    ids[given.resource_name] = (*known, *given.device_ids)
+            devices = frozenset(
+                one.device_name
+                for claim in container.dynamic_resources
+                for one in claim.claim_resources
+                if one.driver_name == DRIVER
+            )
+            if ids or devices:
+                yield ListedContainer(
+                    namespace=pod.namespace,
+                    pod=pod.name,
+                    container=container.name,
+                    ids=ids,
+                    devices=devices,
+                )
+
+
+class ContainerFollower:
+    """Keeps what the kubelet lists, so that nobody waits for it."""
+
+    def __init__(self, socket: Path, *, every_s: float) -> None:
+        self._socket = socket
+        self._every_s = every_s
+        self.containers: tuple[ListedContainer, ...] | None = None
+        """As they were listed last; None: the kubelet does not say."""
+        self.problem = ""
+        """Why it does not."""
+
+    async def run(self) -> None:
+        """Loop: ask the kubelet."""
+        while True:
+            problem = ""
+            try:
+                self.containers = await listed_containers(self._socket)
+            except PodResourcesUnavailableError as error:
+                self.containers, problem = None, str(error)
+            if problem != self.problem:
+                self.problem = problem
+                log = structlog.get_logger()
+                if problem:
+                    log.warning("metrics name pods by their claims", why=problem)
+                else:
+                    log.info("metrics name pods as the kubelet lists them")
+            await asyncio.sleep(self._every_s)
