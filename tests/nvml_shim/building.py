@@ -111,5 +111,5 @@ class Machine:
             lines.append(("gpu", index, uuid(index), self.product, self.memory_mib, bus_id))
         text = "".join("\t".join(map(str, line)) + "\n" for line in [*lines, *self.facts])
         new = self.shim_file.with_suffix(".new")
-        new.write_text(text)
+        new.write_text(text, errors="surrogateescape")
         new.replace(self.shim_file)

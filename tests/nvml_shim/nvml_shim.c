@@ -5,7 +5,7 @@
  *
  *   driver   VERSION
  *   gpu      INDEX UUID NAME MEMORY_MIB BUS_ID
- *   mig      INDEX UUID NAME MEMORY_MIB GPU_INSTANCE COMPUTE_INSTANCE SLICES
+ *   mig      INDEX UUID NAME MEMORY_MIB|gone GPU_INSTANCE COMPUTE_INSTANCE SLICES
  *   link     INDEX LINK switch|BUS_ID
  *   ecc      INDEX UNCORRECTED
  *   remap    INDEX FAILED
@@ -55,7 +55,7 @@ typedef struct {
 } Attributes;
 
 static Device devices[MOST][MOST + 1];
-static int events_seen;
+static int events_seen, watched[MOST]; /* watched: cards of the newest event set */
 
 static int load(Line *lines)
 {
@@ -121,6 +121,8 @@ static int describe(void *handle, Line *line)
     Device *one = handle;
     if (of_card("lost", one->index, 0, line))
         return GPU_IS_LOST;
+    if (one->mig >= 0 && of_card("mig", one->index, one->mig, line) && !strcmp(line->words[4], "gone"))
+        return NOT_FOUND;
     return of_card(one->mig < 0 ? "gpu" : "mig", one->index, one->mig < 0 ? 0 : one->mig, line)
                ? SUCCESS : GPU_IS_LOST;
 }
@@ -310,7 +312,12 @@ int nvmlDeviceGetPowerUsage(void *handle, unsigned int *power_mw)
     return SUCCESS;
 }
 
-int nvmlEventSetCreate(void **set) { *set = &events_seen; return SUCCESS; }
+int nvmlEventSetCreate(void **set)
+{
+    *set = memset(watched, 0, sizeof watched);
+    return SUCCESS;
+}
+
 int nvmlEventSetFree(void *set) { (void)set; return SUCCESS; }
 
 int nvmlDeviceGetSupportedEventTypes(void *handle, unsigned long long *types)
@@ -324,7 +331,9 @@ int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, void *set)
 {
     (void)types, (void)set;
     Line line;
-    return describe(handle, &line);
+    int status = describe(handle, &line);
+    watched[((Device *)handle)->index] |= status == SUCCESS;
+    return status;
 }
 
 int nvmlEventSetWait_v2(void *set, Event *event, unsigned int wait_ms)
@@ -333,8 +342,11 @@ int nvmlEventSetWait_v2(void *set, Event *event, unsigned int wait_ms)
     char number[16];
     (void)set;
     for (unsigned int waited = 0; waited < wait_ms; waited += WATCH_MS) {
+        for (int card = 0; card < MOST; card++)
+            if (watched[card] && of_card("lost", card, 0, &line))
+                return GPU_IS_LOST;
         snprintf(number, sizeof number, "%d", events_seen);
-        if (find("event", number, 0, &line)) {
+        if (find("event", number, 0, &line) && watched[atoi(line.words[2])]) {
             events_seen++;
             memset(event, 0, sizeof *event);
             event->device = device(atoi(line.words[2]), -1);

@@ -75,7 +75,7 @@ def test_a_card_is_read_with_all_that_the_driver_knows(machine: Machine, probe: 
     snapshot = probe.ask()
     first, second = snapshot["cards"]
     assert (snapshot["driver_version"], snapshot["cuda_version"]) == (VERSION, "12.4")
-    assert first["uuid"], second["uuid"] == (uuid(0), uuid(1))
+    assert (first["uuid"], second["uuid"]) == (uuid(0), uuid(1))
     assert first["product"] == "NVIDIA A100-SXM4-40GB"
     assert first["memory_bytes"] == 40 * 2**30
     assert first["pci_bus_id"] == address(0)
@@ -145,6 +145,58 @@ def test_a_card_that_falls_off_the_bus_stays_as_lost_and_the_others_go_on(
     assert [one["uuid"] for one in probe.ask("read_usage")] == [uuid(1)]
     machine.take_back("lost")
     assert [gpu["trouble"] for gpu in probe.gpus()] == ["", ""]
+
+
+def test_events_of_other_cards_are_seen_while_one_is_lost(machine: Machine, probe: Probe) -> None:
+    probe.gpus()
+    machine.say(("lost", 0))
+    assert [gpu["trouble"] for gpu in probe.gpus()] == ["gpu-lost", ""]
+    machine.say(("event", 0, 1, 79))
+    probe.ask("wait")
+    assert [gpu["trouble"] for gpu in probe.gpus()] == ["gpu-lost", "xid-79"]
+    machine.take_back("lost")
+    assert [gpu["trouble"] for gpu in probe.gpus()] == ["", "xid-79"]
+    machine.say(("event", 1, 0, 48))
+    probe.ask("wait")
+    assert [gpu["trouble"] for gpu in probe.gpus()] == ["xid-48", "xid-79"]
+
+
+def test_instances_of_a_lost_card_are_lost_with_it(machine: Machine, probe: Probe) -> None:
+    machine.say(("mig", 0, mig_uuid(0, 1), "x MIG 1g.5gb", 4864, 7, 0, 1))
+    probe.gpus()
+    machine.say(("lost", 0))
+    assert [(one["uuid"], one["trouble"]) for one in probe.gpus()] == [
+        (uuid(0), "gpu-lost"),
+        (mig_uuid(0, 1), "gpu-lost"),
+        (uuid(1), ""),
+    ]
+
+
+def test_an_instance_that_is_removed_between_two_calls_is_left_out(
+    machine: Machine, probe: Probe
+) -> None:
+    machine.say(
+        ("mig", 0, mig_uuid(0, 1), "x MIG 1g.5gb", "gone", 7, 0, 1),
+        ("mig", 0, mig_uuid(0, 2), "x MIG 1g.5gb", 4864, 8, 0, 1),
+    )
+    read = [(one["uuid"], one["trouble"]) for one in probe.gpus()]
+    assert read == [(uuid(0), ""), (mig_uuid(0, 2), ""), (uuid(1), "")]
+    used = [one["uuid"] for one in probe.ask("read_usage")]
+    assert used == [uuid(0), mig_uuid(0, 2), uuid(1)]
+
+
+def test_nonsense_of_the_driver_is_a_condition_of_its_card(machine: Machine, probe: Probe) -> None:
+    machine.say(
+        ("gpu", 2, uuid(2), "no \udcff text", 40960, "00000000:3D:00.0"),
+        ("gpu", 3, uuid(3), machine.product, 40960, "no:address"),
+        ("gpu", 4, uuid(4), machine.product, 0, "00000000:3F:00.0"),
+        ("mig", 4, mig_uuid(4, 1), "without a profile", 4864, 7, 0, 1),
+    )
+    snapshot = probe.ask()
+    assert [one["uuid"] for one in snapshot["cards"]] == [uuid(0), uuid(1), uuid(4)]
+    unread = [text.partition(" can't be read: ")[0] for text in snapshot["unread"]]
+    assert unread == ["GPU 2", "GPU 3"]
+    assert len(probe.ask("read_usage")) == 6
 
 
 def test_a_card_that_could_never_be_read_is_named(machine: Machine, probe: Probe) -> None:

@@ -8,7 +8,8 @@ be read any more is unhealthy, too: it fell off the bus.
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -61,8 +62,13 @@ _ARCHITECTURES: Final = {
     pynvml.NVML_DEVICE_ARCH_HOPPER: "Hopper",
     pynvml.NVML_DEVICE_ARCH_BLACKWELL: "Blackwell",
 }
-_ERRORS: Final = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
-"""The second one is not an NVMLError: an old driver lacks the newer version of a function."""
+_ERRORS: Final = (
+    pynvml.NVMLError,
+    pynvml.NVMLLibraryMismatchError,  # an old driver lacks the newer version of a function
+    ValueError,  # a text that is not UTF-8, or not a number
+    ArithmeticError,  # a card without memory
+)
+"""NVML refuses, or answers nonsense."""
 Place = tuple[str, int | None]
 """Where an error is: the UUID of a GPU (empty: unknown), and the id of its GPU instance."""
 
@@ -89,8 +95,12 @@ class NvmlGpus:
         self._lock = threading.Lock()
         self._errors: dict[Place, str] = {}
         self._xids: dict[str, int] = {}
-        self._cards: dict[str, Gpu] = {}
-        """By UUID, all that were ever read."""
+        self._cards: dict[str, tuple[Gpu, ...]] = {}
+        """By UUID, all that were ever read, each with its MIG instances."""
+        self._present: frozenset[str] = frozenset()
+        """UUIDs of the cards that were read last."""
+        self._watched: frozenset[str] = frozenset()
+        """UUIDs of the cards whose events are waited for, if they have any."""
         self._minors: dict[str, int] = {}
         self._links: dict[str, list[str]] = {}
         self._closing = threading.Event()
@@ -109,9 +119,11 @@ class NvmlGpus:
                 unread.append(f"GPU {index} can't be read: {error}")
             else:
                 found[card.uuid] = [card, *instances]
+                self._cards[card.uuid] = (card, *instances)
+        self._present = frozenset(found)
         for uuid, known in self._cards.items():
             if uuid not in found:
-                found[uuid] = [msgspec.structs.replace(known, health_error=_LOST)]
+                found[uuid] = [msgspec.structs.replace(one, health_error=_LOST) for one in known]
         domains = nvlink_domains(self._links)
         gpus = [
             msgspec.structs.replace(one, nvlink_domain=domains.get(one.pci_bus_id, ""))
@@ -138,7 +150,7 @@ class NvmlGpus:
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 found.append(self._usage(handle))
-                found += [_instance_usage(one) for one in _instances(handle)]
+                found += _of_each(_instances(handle), _instance_usage)
             except _ERRORS:
                 continue
         return tuple(found)
@@ -158,14 +170,13 @@ class NvmlGpus:
         """A card and its MIG instances. Raises pynvml.NVMLError."""
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
-        known = self._cards.get(uuid) or self._new_card(handle, index, uuid)
+        known, *_ = self._cards.get(uuid) or (self._new_card(handle, index, uuid),)
         card = msgspec.structs.replace(
             known,
             ecc=_ecc(handle),
             health_error=self._event_error(uuid) or _counted_error(handle),
         )
-        self._cards[uuid] = card
-        return [card, *(self._instance(card, one) for one in _instances(handle))]
+        return [card, *_of_each(_instances(handle), partial(self._instance, card))]
 
     def _new_card(self, handle: Any, index: int, uuid: str) -> Gpu:
         pci = _optional(pynvml.nvmlDeviceGetPciInfo, handle, default=None)
@@ -245,37 +256,48 @@ class NvmlGpus:
         )
 
     def _watch_events(self) -> None:
-        try:
-            events = _call("make an event set", pynvml.nvmlEventSetCreate)
-        except GpusUnavailableError as error:
-            structlog.get_logger().warning("no XID events from NVML", error=str(error))
-            return
+        """Loop: wait for events. Where a card is lost, NVML refuses to wait for the others, too, so
+        that they need a set without it; a card that comes (back) needs another."""
+        problem = ""
+        while not self._closing.is_set():
+            try:
+                self._watch_cards()
+            except _ERRORS as error:
+                if problem != (problem := str(error)):
+                    structlog.get_logger().warning("no events from NVML, will retry", why=problem)
+                self._closing.wait(_EVENT_WAIT_MS / 1000)
+
+    def _watch_cards(self) -> None:
+        """Wait for the events of the cards that are there, until another one is. Raises
+        pynvml.NVMLError."""
+        events = pynvml.nvmlEventSetCreate()
         try:
             self._register(events)
-            while not self._closing.is_set():
+            while not self._closing.is_set() and self._present <= self._watched:
                 self._wait(events)
         finally:
             _optional(pynvml.nvmlEventSetFree, events, default=None)
 
     def _register(self, events: Any) -> None:
         wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
+        watched = set[str]()
         for index in range(_optional(pynvml.nvmlDeviceGetCount, default=0)):
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                watched.add(_text(pynvml.nvmlDeviceGetUUID(handle)))
                 supported = pynvml.nvmlDeviceGetSupportedEventTypes(handle)
                 pynvml.nvmlDeviceRegisterEvents(handle, wanted & supported, events)
             except _ERRORS as error:
                 structlog.get_logger().warning(
                     "GPU reports no health events", gpu=index, error=str(error)
                 )
+        self._watched = frozenset(watched)
 
     def _wait(self, events: Any) -> None:
+        """Wait for one event. Raises pynvml.NVMLError."""
         try:
             event = pynvml.nvmlEventSetWait_v2(events, _EVENT_WAIT_MS)
-        except pynvml.NVMLError as error:
-            if error.value != pynvml.NVML_ERROR_TIMEOUT:
-                structlog.get_logger().warning("waiting for NVML events failed", error=str(error))
-                self._closing.wait(_EVENT_WAIT_MS / 1000)
+        except pynvml.NVMLError_Timeout:
             return
         uuid = _text(_optional(pynvml.nvmlDeviceGetUUID, event.device, default=""))
         reason = "double-bit-ecc"
@@ -307,6 +329,20 @@ def _instances(handle: Any) -> list[Any]:
         for index in range(most)
     )
     return [one for one in found if one is not None]
+
+
+def _of_each(instances: Sequence[Any], read: Callable[[Any], T]) -> list[T]:
+    """What can be read of a card's instances; one may be removed meanwhile. Raises
+    pynvml.NVMLError: the card is lost."""
+    found: list[T] = []
+    for one in instances:
+        try:
+            found.append(read(one))
+        except pynvml.NVMLError_GpuIsLost:
+            raise
+        except _ERRORS as error:
+            structlog.get_logger().info("MIG instance can't be read", why=str(error))
+    return found
 
 
 def _profile(handle: Any, part: Any, card_bytes: int) -> str:
