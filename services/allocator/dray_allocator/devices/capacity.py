@@ -30,6 +30,11 @@ class Demand:
         """The amounts as Kubernetes formats them. Read-only: equal demands share the object."""
         return {name: str(amount.quantity) for name, amount in self.amounts.items()}
 
+    @cached_property
+    def fits_unused(self) -> bool:
+        """Whether a device that nobody uses has enough."""
+        return self.fits_with({})
+
     def fits_with(self, used: Mapping[str, int]) -> bool:
         """Whether the device has enough left if ``used`` (in billionths) is in use."""
         totals = self.totals

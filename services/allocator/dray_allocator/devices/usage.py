@@ -63,7 +63,9 @@ class UsageLedger:
 
     def has_room(self, card: Card, demand: Demand) -> bool:
         """Whether a device has ``demand`` left."""
-        use = self.devices.get(card.id, UNUSED)
+        use = self.devices.get(card.id)
+        if use is None:
+            return demand.fits_unused
         if use.whole or not card.device.allow_multiple_allocations:
             return not use.shares
         used, totals = use.used, demand.totals
@@ -106,7 +108,7 @@ class UsageLedger:
         before = self._claims.get(claim_uid)
         if before is None:
             return self._add_claim(claim_uid, allocation) if allocation is not None else _NO_CHANGE
-        if before == allocation:
+        if before is allocation or before == allocation:
             return _NO_CHANGE
         if allocation is None:
             del self._claims[claim_uid]
@@ -139,7 +141,8 @@ class UsageLedger:
         device, whole, amounts = share
         use = self.devices.get(device)
         if use is None:
-            use = self.devices[device] = DeviceUse()
+            self.devices[device] = DeviceUse(1, int(whole), dict(amounts))
+            return
         use.shares += sign
         if whole:
             use.whole += sign

@@ -194,14 +194,14 @@ class JointSearch:
 
     def _preferred(self, member: Member) -> Iterator[str]:
         """Nodes of the group, those with most pods of related tasks first, then the last used."""
-        attraction: dict[str, int] = {}
+        others: Iterable[str] = reversed(self.placed.on_node)
         if self.group.affinity or self.group.anti_affinity:
             attraction = {node: self._attraction(member.task, node) for node in self._nodes()}
             related = [node for node, value in attraction.items() if value > 0]
             yield from sorted(related, key=lambda node: -attraction[node])
+            others = [node for node in others if not attraction.get(node)]
         pattern = member.request.pattern
         if pattern.needs_devices and by_load(pattern.placement).node_fills:
-            others = (node for node in reversed(self.placed.on_node) if not attraction.get(node))
             yield from islice(others, _NODES_FILLED)
 
     def _avoided(self, member: Member) -> Iterator[str]:

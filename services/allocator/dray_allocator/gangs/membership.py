@@ -86,12 +86,15 @@ def _sort_in(state: AllocatorState, found: Membership, pod: Pod) -> None:
         found.nodes.append((pod, node))
     elif pod.other_gates:
         found.gated += 1
-    elif _has_devices(state, pod):
+    elif not (claims := state.facts.claims_of(pod)):
+        if claims is None:
+            found.incomplete += 1
+        else:
+            found.riders.append(pod)
+    elif any(one.allocation is not None or state.is_claimed(one) for one in claims):
         found.in_flight += 1
-    elif state.is_decidable(pod):
+    elif state.may_be_decided(pod):
         found.candidates.append(pod)
-    elif state.facts.claims_of(pod) == ():
-        found.riders.append(pod)
     else:
         found.incomplete += 1
 
@@ -107,8 +110,3 @@ def _node_of(state: AllocatorState, pod: Pod) -> str:
     allocations = [claim.allocation for claim in claims if claim.allocation is not None]
     return allocations[0].node if allocations and len(allocations) == len(claims) else ""
 
-
-def _has_devices(state: AllocatorState, pod: Pod) -> bool:
-    """Whether a claim of the pod is allocated, or reserved by a log."""
-    claims = state.facts.claims_of(pod) or ()
-    return any(claim.allocation is not None or state.is_claimed(claim) for claim in claims)

@@ -269,19 +269,25 @@ class NodeTable:
                     self._set_most_free(row, column)
 
     def _set_uses(self, row: int, cards: Sequence[Card]) -> None:
-        """The same for several cards of a node."""
+        """The same for several cards of a node, which often have equal uses."""
         first, load_sum, uses = self.first_at[row], self.load_sum_at[row], self._source.uses
-        load_at, open_at = self.load_at, self.open_at
-        columns = [(key, self.free_at[column]) for key, column in self.dimensions.items()]
+        load_at, open_at, free_at = self.load_at, self.open_at, self.free_at
+        shape, use, load, free = None, UNUSED, 0, list[tuple["array[float]", float]]()
         for card in cards:
-            place, use, totals = first + card.index, uses.get(card.id, UNUSED), card.shape.totals
-            load, used = load_of(totals, use), use.used
+            place, former, use = first + card.index, use, uses.get(card.id, UNUSED)
+            if card.shape is not shape or use != former:
+                shape, used = card.shape, use.used
+                load = load_of(shape.totals, use)
+                free = [
+                    (free_at[column], float(shape.totals[key] - used.get(key, 0)))
+                    for key, column in self.dimensions.items()
+                    if key in shape.totals
+                ]
             load_sum += load - load_at[place]
             load_at[place] = load
             open_at[place] = _is_open(card, use)
-            for key, free_at in columns:
-                if (total := totals.get(key)) is not None:
-                    free_at[place] = float(total - used.get(key, 0))
+            for column_at, amount in free:
+                column_at[place] = amount
         self._set_load(row, load_sum)
         has_open = any(open_at[self.card_slice(row)])
         for column in self.dimensions.values():

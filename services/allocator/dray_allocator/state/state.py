@@ -334,6 +334,10 @@ class AllocatorState:
     def is_decidable(self, pod: Pod) -> bool:
         """Whether dray decides the pod and knows all its claims. For a pod that can't be bound,
         it decides only the reason."""
+        return self.may_be_decided(pod) and any(self.claims_to_decide(pod))
+
+    def may_be_decided(self, pod: Pod) -> bool:
+        """The same, whatever is known of its claims."""
         pool = self.facts.pools.get(pod.pool)
         return (
             pool is not None
@@ -342,7 +346,6 @@ class AllocatorState:
             and not pod.node
             and pod.phase == "Pending"
             and not pod.deleting
-            and any(self.claims_to_decide(pod))
         )
 
     def claims_to_decide(self, pod: Pod) -> tuple[tuple[Claim, ...], tuple[Claim, ...]]:

@@ -161,12 +161,12 @@ def _pick_cards(
 
     The columns of the table are rounded; the device usage is exact.
     """
-    need, found = index.plan.cards[0], list[Share]()
+    need, found, usage = index.plan.cards[0], list[Share](), state.device_usage
     cards, kinds = index.table.cards_in[row], index.table.kind_at[index.table.card_slice(row)]
     for at in index.cards_in_order(row):
-        demand = need.demands[kinds[at]]
-        if demand is not None and state.device_usage.has_room(cards[at], demand):
-            found.append(Share(ask, cards[at], demand))
+        card, demand = cards[at], need.demands[kinds[at]]
+        if demand is not None and usage.has_room(card, demand):
+            found.append(Share(ask, card, demand))
             if len(found) == need.count:
                 return FoundDevices(tuple(found), NOT_CONNECTED)
     return None
