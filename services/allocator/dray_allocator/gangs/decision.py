@@ -18,7 +18,7 @@ from dray_allocator.explain.formatting import moment
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.gangs.joint_search import JointSearch
 from dray_allocator.gangs.membership import Membership, count_pod, membership, priority_of
-from dray_allocator.gangs.placements import Member
+from dray_allocator.gangs.placements import Member, Placements
 from dray_allocator.gangs.resources import missing_resources
 from dray_allocator.gangs.selection import Selection
 from dray_allocator.gangs.slots import needed_slots, slots_of
@@ -54,6 +54,7 @@ class GroupStarts:
     """The decisions on a group's pods, in the parts in which they are written."""
 
     parts: tuple[tuple[PodDecision, ...], ...]
+    requests: tuple[PodRequest, ...]
 
 
 def undecidable(state: AllocatorState, domain: SchedulingDomain, key: GroupKey) -> Reasons:
@@ -215,7 +216,7 @@ def _search(
     decided: GroupStarts | GroupWaits | None = None
     try:
         if selection.run():
-            decided = _starts(state, found, search.placed.decisions())
+            decided = _starts(state, found, search.placed)
             return decided
         was_long = search.budget.tried >= _MANY_TRIALS
         return GroupWaits(_unfit(state, domain, found, search, selection), was_long=was_long)
@@ -225,9 +226,9 @@ def _search(
 
 
 def _starts(
-    state: AllocatorState, found: Membership, decisions: Sequence[PodDecision]
+    state: AllocatorState, found: Membership, placed: Placements
 ) -> GroupStarts | GroupWaits:
-    group, options = found.group, state.options
+    group, options, decisions = found.group, state.options, placed.decisions()
     first = decisions[0].claims[0]
     joint = GroupDecision(
         id=f"{first.uid}.{first.attempt}",
@@ -254,7 +255,7 @@ def _starts(
             "lower its minimum, or let its pods ask for fewer devices"
         )
         return GroupWaits((Reason(_GROUP, what, 0, 0, "group"),))
-    return GroupStarts(tuple(tuple(part) for part in parts))
+    return GroupStarts(tuple(tuple(part) for part in parts), placed.requests())
 
 
 def _too_few(domain: SchedulingDomain, found: Membership) -> Reason:

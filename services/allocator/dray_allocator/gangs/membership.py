@@ -109,4 +109,3 @@ def _node_of(state: AllocatorState, pod: Pod) -> str:
     claims = state.facts.claims_of(pod) or ()
     allocations = [claim.allocation for claim in claims if claim.allocation is not None]
     return allocations[0].node if allocations and len(allocations) == len(claims) else ""
-

@@ -124,3 +124,7 @@ class Placements:
     def decisions(self) -> list[PodDecision]:
         """The decisions, in the order in which members were placed."""
         return [decision for _, decision in self._placed.values()]
+
+    def requests(self) -> tuple[PodRequest, ...]:
+        """The requests of the members that are placed."""
+        return tuple([member.request for member, _ in self._placed.values()])

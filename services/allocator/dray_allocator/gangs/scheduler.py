@@ -23,6 +23,7 @@ from dray_allocator.placement.holds import (
     ended_node_hold,
     may_use,
 )
+from dray_allocator.placement.learned_policy import learn_from
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.scheduling_queue import QueueKey
 from dray_allocator.state.state import AllocatorState
@@ -70,7 +71,7 @@ class GroupScheduler:
         started_us = state.stopwatch()
         found = decide_group(state, domain, key, charges=True)
         match found:
-            case GroupStarts(parts=parts):
+            case GroupStarts(parts=parts, requests=requests):
                 domain.groups.remove(key)
                 domain.groups.backoffs.pop(key, None)
                 decisions = [pod for part in parts for pod in part]
@@ -78,6 +79,7 @@ class GroupScheduler:
                 ended = ended_node_hold(domain, decisions, who)
                 step.put_holds(changed_group_holds(domain, decisions, who), ended)
                 step.decide_group(parts, took_us=state.stopwatch() - started_us)
+                learn_from(state, domain, requests)
                 domain.groups.touch(key)
                 return sum(map(len, parts))
             case GroupWaits(reasons=reasons, hint=hint):

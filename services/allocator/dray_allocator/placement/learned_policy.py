@@ -1,5 +1,7 @@
 """The workload model of a pool, and the scoring by it."""
 
+from collections.abc import Sequence
+
 from dray_allocator.nodes.ratings import Scoring
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.fragmentation.workload_model import WorkloadModel
@@ -25,6 +27,17 @@ def observe(domain: SchedulingDomain, wanted: PodRequest) -> None:
     pattern, pod = wanted.pattern, wanted.pod
     if pattern.needs_devices or not pod.claims:
         _model(domain).observe(pattern.signature, pod.needs.cpu_milli, pattern.asks)
+
+
+def learn_from(
+    state: AllocatorState, domain: SchedulingDomain, started: Sequence[PodRequest]
+) -> None:
+    """Add the pods of a group that starts to the model; later decisions may use a new one."""
+    aware = [one for one in started if one.pattern.is_aware]
+    for one in aware:
+        observe(domain, one)
+    if aware and is_due(state, domain):
+        relearn(state, domain)
 
 
 def is_due(state: AllocatorState, domain: SchedulingDomain) -> bool:

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+from tests.unit.allocator.groups.support import member, see_group
 
 from dray.api.claims import ClaimSpec
 from dray.api.pods import PodNeeds
@@ -252,3 +253,29 @@ def test_cpu_tasks_of_gangs_are_not_learned_from(make_world, tasks):
     chosen = [made[f"pod-{number}"].node for number in range(30)]
     assert {name.partition("-")[0] for name in chosen} == {"small"}
     assert domain_of(world).workload_model.total == 30
+
+
+def test_pods_of_gangs_are_learned_from_when_they_start(make_world):
+    world = make_world().open(MODE)
+    for number in range(4):
+        world.nodes(world.a_node(f"n{number}"), cards=4)
+    for number in range(3):
+        key = see_group(world, 3, f"train-{number}").key
+        for name in ("a", "b"):
+            member(world, f"{name}-{number}", world.ask("31", "4Gi"), group=key)
+        needs = PodNeeds(cpu_milli=8000)
+        member(world, f"ps-{number}", ClaimSpec(()), group=key, needs=needs)
+
+    assert len(world.decisions()) == 9
+    assert domain_of(world).workload_model.total == 6
+    assert {pod.milli for pod in domain_of(world).learned.pods} == {(100,), (1000,)}
+    world.submit(world.a_pod("single"), world.ask("31", "4Gi"))
+    log = list(enumerate(world.logs["pool"], 1))
+    versions = []
+    for at, (_, record) in enumerate(log):
+        if isinstance(record, Decided):
+            versions.append(record.learned_version)
+            state = state_from(world, log[:at], record.facts_sequence)
+            assert recompute(state, record) == record
+    assert versions == sorted(versions)
+    assert versions[-1] > 0
