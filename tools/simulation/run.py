@@ -3,13 +3,11 @@
 import asyncio
 import contextlib
 import itertools
-import marshal
 import random
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 from unittest import mock
 
 from dray.kube.convert import claim_from
@@ -240,15 +238,6 @@ def _unhealthy_devices(world: SimulatedWorld) -> list[str]:
     return [device for node_gpus in world.gpus.values() for device in node_gpus.unhealthy_devices()]
 
 
-class _JsonCopy:
-    """Replaces the module ``copy``, which took a quarter of a run's time."""
-
-    @staticmethod
-    def deepcopy(obj: Any) -> Any:
-        """A copy of plain JSON."""
-        return marshal.loads(marshal.dumps(obj))
-
-
 @contextlib.contextmanager
 def _deterministic(seed: int, loop: VirtualLoop) -> Iterator[None]:
     """Take time, randomness and identifiers from the seed."""
@@ -261,9 +250,6 @@ def _deterministic(seed: int, loop: VirtualLoop) -> Iterator[None]:
 
     real_gmtime = time.gmtime
     with (
-        mock.patch("dray.kube.memory.copy", _JsonCopy),
-        mock.patch("dray.kube.memory_store.copy", _JsonCopy),
-        mock.patch("dray.kube.memory_patch.copy", _JsonCopy),
         mock.patch("dray.bus.memory_store._created", itertools.count(1)),
         mock.patch("uuid.uuid4", uuid4),
         mock.patch("dray_allocator.service.decision_logs.uuid4", uuid4),

@@ -1,12 +1,12 @@
 """Kubernetes in memory: the same port and rules as the real adapter, for tests and simulation."""
 
 import asyncio
-import copy
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
+from dray.kube.memory_copy import deep_copy
 from dray.kube.memory_patch import patched
 from dray.kube.memory_refusals import InjectedRefusal, KubeCall
 from dray.kube.memory_rules import check_binding
@@ -93,7 +93,7 @@ class MemoryKube:
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """See ``Kube.get``."""
         await self._enter(KubeCall("get", resource, name, namespace))
-        return copy.deepcopy(self.store.get(resource, name, namespace))
+        return deep_copy(self.store.get(resource, name, namespace))
 
     async def list(
         self,
@@ -253,7 +253,7 @@ class MemoryKube:
         self, resource: Resource, wanted: Callable[[Object], bool], transform: Transform | None
     ) -> Listed:
         found = sorted(self.store.of(resource).items())
-        copies = (copy.deepcopy(obj) for _, obj in found if wanted(obj))
+        copies = (deep_copy(obj) for _, obj in found if wanted(obj))
         return Listed(
             tuple(copies if transform is None else map(transform, copies)), self.store.revision
         )
@@ -323,7 +323,7 @@ class MemoryKube:
 def _seen(event: Event, wanted: Callable[[Object], bool]) -> WatchEvent | None:
     """What a watch with a selector sees of a change: leaving the selection is a deletion."""
     if event.after is not None and wanted(event.after):
-        return Changed(copy.deepcopy(event.after))
+        return Changed(deep_copy(event.after))
     if event.before is not None and wanted(event.before):
-        return Deleted(copy.deepcopy(event.after if event.after is not None else event.before))
+        return Deleted(deep_copy(event.after if event.after is not None else event.before))
     return None

@@ -1,11 +1,11 @@
 """Patches as the API server applies them, as far as dray and its tests use them."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import jsonpatch
 
+from dray.kube.memory_copy import deep_copy
 from dray.kube.ports import ConflictError, Object, PatchType, RefusedError
 
 _MERGE_KEYS: Final = {
@@ -27,7 +27,7 @@ def patched(obj: Object, patch: Any, kind: PatchType) -> Object:
     """A patched copy. Raises ConflictError (a failed test), RefusedError (it can't be applied)."""
     if kind == "json":
         return _json_patched(obj, patch)
-    result: Object = _merged(copy.deepcopy(obj), patch, strategic=kind != "merge")
+    result: Object = _merged(deep_copy(obj), patch, strategic=kind != "merge")
     return result
 
 
@@ -43,7 +43,7 @@ def _json_patched(obj: Object, patch: Sequence[Mapping[str, Any]]) -> Object:
 
 def _merged(target: Any, patch: Any, *, strategic: bool) -> Any:
     if not isinstance(patch, Mapping):
-        return copy.deepcopy(patch)
+        return deep_copy(patch)
     result = target if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:
@@ -68,5 +68,5 @@ def _joined(items: list[Any], changes: list[Any], key: str) -> list[Any]:
         elif index is None:
             result.append(change)
         else:
-            result[index] = _merged(copy.deepcopy(result[index]), change, strategic=True)
+            result[index] = _merged(deep_copy(result[index]), change, strategic=True)
     return result

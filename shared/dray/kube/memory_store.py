@@ -1,7 +1,6 @@
 """Objects in memory with the API server's metadata: revisions, uids, deletion, watches."""
 
 import asyncio
-import copy
 import itertools
 import uuid
 from collections import deque
@@ -14,6 +13,7 @@ import msgspec
 
 from dray.api import json_codec
 from dray.api.pods import TERMINAL_PHASES
+from dray.kube.memory_copy import deep_copy
 from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.memory_rules import check_update, has_generation, merge_update, prepare_create
 from dray.kube.ports import (
@@ -103,7 +103,7 @@ class MemoryStore:
             metadata["generation"] = 1
         if not dry_run:
             self._put(resource, None, made)
-        return copy.deepcopy(made)
+        return deep_copy(made)
 
     def write(self, resource: Resource, old: Object, new: Object, subresource: str = "") -> Object:
         """Replace ``old`` by ``new`` as an update of a (sub)resource. Raises ConflictError,
@@ -120,12 +120,12 @@ class MemoryStore:
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
         merged |= {"apiVersion": resource.api_version, "kind": resource.kind}
         if merged == old:
-            return copy.deepcopy(old)
+            return deep_copy(old)
         if has_generation(resource) and merged.get("spec") != old.get("spec"):
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
         if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
             return self._remove(resource, old, merged)
-        return copy.deepcopy(self._put(resource, old, merged))
+        return deep_copy(self._put(resource, old, merged))
 
     def delete(self, resource: Resource, old: Object, grace_period_s: int | None) -> None:
         """Begin or finish deletion, as finalizers and a pod's grace period have it."""
@@ -137,9 +137,9 @@ class MemoryStore:
             and grace_period_s != 0
         )
         if not metadata.get("finalizers") and not graceful:
-            self._remove(resource, old, copy.deepcopy(old))
+            self._remove(resource, old, deep_copy(old))
         elif "deletionTimestamp" not in metadata:
-            new = copy.deepcopy(old)
+            new = deep_copy(old)
             new["metadata"]["deletionTimestamp"] = self._timestamp()
             if graceful:
                 new["metadata"]["deletionGracePeriodSeconds"] = (
@@ -149,7 +149,7 @@ class MemoryStore:
 
     def bind(self, pod: Object, node: str, annotations: Mapping[str, str]) -> None:
         """Set a pod's node, past the rules of an update, and add the annotations."""
-        new = copy.deepcopy(pod)
+        new = deep_copy(pod)
         if annotations:
             new["metadata"].setdefault("annotations", {}).update(annotations)
         new["spec"]["nodeName"] = node
@@ -204,7 +204,7 @@ class MemoryStore:
 
     def _put(self, resource: Resource, old: Object | None, new: Object) -> Object:
         self.revision += 1
-        stored = copy.deepcopy(new)
+        stored = deep_copy(new)
         metadata = stored["metadata"]
         metadata["resourceVersion"] = str(self.revision)
         new["metadata"]["resourceVersion"] = str(self.revision)
@@ -218,7 +218,7 @@ class MemoryStore:
         del self.of(resource)[metadata.get("namespace", ""), metadata["name"]]
         last["metadata"]["resourceVersion"] = str(self.revision)
         self.announce(Event(resource, last, None))
-        return copy.deepcopy(last)
+        return deep_copy(last)
 
     def _timestamp(self) -> str:
         return datetime.fromtimestamp(self.now_unix_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

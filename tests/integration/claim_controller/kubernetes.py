@@ -280,7 +280,9 @@ class Kubernetes:
     async def _make_claims(self, resource: Any) -> None:
         kube = self.kube.peer()
         async for event in kube.watch(resource):
-            if isinstance(event, Listed | Changed):
+            if isinstance(event, Changed) and resource is PODS:
+                await self._make_claim(kube, event.object)
+            elif isinstance(event, Listed | Changed):
                 for pod in (await kube.list(PODS)).objects:
                     await self._make_claim(kube, pod)
 

@@ -157,16 +157,20 @@ class Client(MemoryKube):
     def __init__(self, kube: MemoryKube, made: dict[str, set[Call]]) -> None:
         super().__init__(kube.store)
         self.made = made
-        self.fails_once: tuple[Call, KubeError] | None = None
+        self.failing: Call = ("", "", "")
+        self.failures: list[KubeError] = []
+        """What that call is answered with, every second time, once each."""
+        self.calls = 0
         self.refusals: list[InjectedRefusal] = []
 
     async def _enter(self, request: KubeCall) -> None:
         plural = ANY if request.method == "watch" else request.resource.plural
         call = (request.method, plural, request.subresource)
         self.made.setdefault(caller(), set()).add(call)
-        if self.fails_once is not None and self.fails_once[0] == call:
-            error, self.fails_once = self.fails_once[1], None
-            raise error
+        if call == self.failing and self.failures:
+            self.calls += 1
+            if self.calls % 2:
+                raise self.failures.pop(0)
         for refusal in self.refusals:
             if refusal.meets(request):
                 raise refusal.error.with_traceback(None)
@@ -495,23 +499,23 @@ def test_no_answer_ends_a_loop_or_keeps_it_from_other_objects(call: Call) -> Non
     resource = RESOURCES.get(plural)
     pause_s = 0.8 if resource is LEASES else 1.5
     """For longer than ten seconds no Lease goes without renewal."""
+    # Nobody holds a Lease that is gone: the term ends, rightly.
+    errors = [e for e in ERRORS if not (resource is LEASES and isinstance(e, NotFoundError))]
 
     async def scenario(world: Everything) -> None:
-        for number, error in enumerate(ERRORS):
-            if resource is LEASES and isinstance(error, NotFoundError):
-                continue  # Nobody holds a Lease that is gone: the term ends, rightly.
-            world.client.refusals = refusals(call, error, f"bad-{number}")
-            world.client.fails_once = (call, error)
-            world.kube.expire_watches()
-            await serve(world, f"good-{number}", f"bad-{number}")
+        bad = {f"bad-{number}": error for number, error in enumerate(errors)}
+        for team, error in bad.items():
+            world.client.refusals += refusals(call, error, team)
+        world.client.failing, world.client.failures = call, list(errors)
+        world.kube.expire_watches()
+        await serve(world, "good", *bad)
 
         late = Team(world, "late")
         await late.make()
-        for error in ERRORS:
-            if not (resource is LEASES and isinstance(error, NotFoundError)):
-                refusal = InjectedRefusal(error, method, resource, subresource=subresource)
-                world.client.refusals = [refusal]
-                world.kube.expire_watches()
+        for error in errors:
+            refusal = InjectedRefusal(error, method, resource, subresource=subresource)
+            world.client.refusals = [refusal]
+            world.kube.expire_watches()
             await world.clock.sleep(pause_s)
         world.client.refusals = []
         await world.claim_of("waits", "late")
