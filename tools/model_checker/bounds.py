@@ -283,6 +283,15 @@ GROUP_CHECKPOINTS = replace(
     early_ticks=1,
     attempts=2,
 )
+GROUP_CHECKPOINTS_TWO = replace(
+    GROUP_CHECKPOINTS,
+    name="a PodGroup in two parts, two replicas, checkpoints, an answer is lost, a replica dies",
+    replicas=2,
+    interruptions=3,
+    lost_answers=1,
+    early_ticks=0,
+)
+
 SMALL = (
     CRASH,
     GANG,
@@ -297,6 +306,7 @@ SMALL = (
     GROUP_LOSS,
     GROUP_VOIDS,
     GROUP_LATE,
+    GROUP_CHECKPOINTS_TWO,
 )
 FULL = (
     *SMALL,
