@@ -8,6 +8,7 @@ import msgspec
 
 from dray.api.errors import DrayError
 from dray.api.groups import MAX_ENTRIES, QUEUE_NAME
+from dray.api.quantities import parse_quantity
 from dray.bus.ports import Request
 from dray.kube.convert import UNREADABLE, policy_from, pool_from, why_unreadable
 from dray.kube.convert_groups import pod_group_from, queue_from
@@ -94,8 +95,9 @@ class LookupServer:
                 return LookupReply(queue_name=annotation(found, QUEUE_NAME))
             case "group":
                 found = await self._kube.get(POD_GROUPS, asked.name, asked.namespace)
-                resources = pod_group_from(found).min_resources
-                return LookupReply(group_resources=tuple(islice(resources, MAX_ENTRIES)))
+                amounts = pod_group_from(found).min_resources
+                asked_for = (name for name, text in amounts.items() if parse_quantity(text).nano)
+                return LookupReply(group_resources=tuple(islice(asked_for, MAX_ENTRIES)))
             case "overlap":
                 return self._overlap(asked)
             case "use":

@@ -121,7 +121,7 @@ async def test_the_webhooks_question_is_answered_from_the_api_server(world: Any)
     base = await ask(kind="template", name="base", namespace="default")
     group = {
         "metadata": {"name": "train", "namespace": "default"},
-        "spec": {"minMember": 2, "minResources": {"cpu": "1", "nvidia.com/gpu": "2"}},
+        "spec": {"minMember": 2, "minResources": {"cpu": "1", "nvidia.com/gpu": "2", "a/b": 0}},
     }
     await world.kube.create(POD_GROUPS, group, "default")
     asked = await ask(kind="group", name="train", namespace="default")

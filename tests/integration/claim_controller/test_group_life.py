@@ -291,11 +291,37 @@ def test_a_jobs_pods_get_a_group_of_its_size() -> None:
     in_virtual_time(scenario)
 
 
+async def act_for_volcano(world: VirtualWorld) -> None:
+    names = (OWNER_DRAY, "volcano")
+    await world.running.pop(0).stop()
+    await world.ready(await world.start("two", groups=GroupSettings(scheduler_names=names)))
+
+
+def test_a_group_that_was_evicted_waits_in_the_queue_again() -> None:
+    """Job controllers create no pod of a group whose phase is Pending."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        await act_for_volcano(world)
+        world.allocate()
+        await group(world, minMember=2)
+        await pods(world, "a", "b")
+        await world.until(lambda: len(nodes(world)) == 2, "both are bound")
+        for name in ("a", "b"):
+            await run_pod(world, name)
+        await world.until(lambda: status(world).get("phase") == "Running", "it runs")
+        await lose(world, "b")
+        await world.until(lambda: is_evicted(world, "a"), "the other is evicted", 100)
+        await lose(world, "a")
+        await world.until(lambda: status(world).get("phase") == "Inqueue", "it waits again")
+        await pods(world, "c", "d")
+        await world.until(lambda: {"c", "d"} <= nodes(world).keys(), "successors are bound")
+
+    in_virtual_time(scenario)
+
+
 def test_where_volcano_is_absent_queues_are_written_and_empty_groups_have_a_phase() -> None:
     async def scenario(world: VirtualWorld) -> None:
-        names = (OWNER_DRAY, "volcano")
-        await world.running.pop(0).stop()
-        await world.ready(await world.start("two", groups=GroupSettings(scheduler_names=names)))
+        await act_for_volcano(world)
         await world.until(lambda: "default" in world.names(QUEUES), "the queue is created", 60)
         await group(world, minMember=2)
         await world.until(lambda: status(world).get("phase") == "Inqueue", "it has a phase")
