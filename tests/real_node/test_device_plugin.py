@@ -75,8 +75,6 @@ async def test_a_pod_without_dra_gets_its_share_and_gives_it_back(
 async def test_the_node_shows_its_gpus_and_one_less_if_one_is_unhealthy(
     real_cluster: RealCluster,
 ) -> None:
-    described = await real_cluster.kubectl("describe", "node", NODE)
-    assert described.count(f"{GPU_RESOURCE}: ") == 2  # Capacity and Allocatable
     file = real_cluster.node_files(NODE) / "dray" / "node-agent" / "unhealthy"
 
     async def offers(capacity: int, allocatable: int) -> None:
@@ -88,6 +86,8 @@ async def test_the_node_shows_its_gpus_and_one_less_if_one_is_unhealthy(
         await real_cluster.until(is_so, f"{NODE} offers {allocatable} of {capacity}")
 
     await offers(GPUS, GPUS)
+    described = await real_cluster.kubectl("describe", "node", NODE)
+    assert described.count(f"{GPU_RESOURCE}: ") == 2  # Capacity and Allocatable
     file.write_text("0 xid-79\n")
     try:
         await offers(GPUS, GPUS - 1)

@@ -297,6 +297,23 @@ async def test_readiness_names_what_is_missing(stand, eventually):
         assert not health.ready
 
 
+async def test_gpus_that_can_not_be_read_are_a_sentence_and_the_agent_goes_on(stand, eventually):
+    async with stand.agent() as health:
+        await eventually(lambda: health.ready)
+        file = stand.group.state_dir / "unhealthy"
+        file.write_bytes(b"0 xid-\xff\n")
+        await eventually(lambda: "can't be read" in (health._checks["gpus"]() or ""))
+        file.write_text("0 xid-79\n")
+        await eventually(lambda: health.ready)
+
+        async def is_tainted() -> bool:
+            (one,) = await stand.slices()
+            taints = one["spec"]["devices"][0].get("taints") or ()
+            return any(taint["value"] == "xid-79" for taint in taints)
+
+        await eventually(is_tainted)
+
+
 async def test_processes_without_a_claim_show_once_they_stay(stand, eventually, monkeypatch):
     processes = (GpuProcess(7),)
 

@@ -68,7 +68,11 @@ class GpuReader:
                 await self._within(deadline_s, self._late)
             started = asyncio.get_running_loop().run_in_executor(self._thread, call)
             await self._within(deadline_s, started)
-            return started.result()
+            try:
+                return started.result()
+            except (OSError, ValueError, ArithmeticError) as error:
+                # A file of the driver that can't be read, or nonsense of NVML.
+                raise GpusUnavailableError(f"the GPUs can't be read: {error}") from error
 
     async def _within(self, deadline_s: float, call: "asyncio.Future[Any]") -> None:
         self._late = call
