@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from benchmarks.end_to_end import configure
 from benchmarks.machine import machine, percentiles
 from dray.api.names import (
     GPU_COUNT,
+    GPU_RESOURCE,
     GPUPOOL,
     HEALTH_TAINT,
     POOL_LABEL,
@@ -35,6 +37,8 @@ from dray.bus.topology import EVENTS_STREAM
 from dray.kube.ports import NODES, PODS, SLICES, Changed, Kube, Object
 from dray.messages.base import decode, subject_prefix
 from dray.messages.events import ClaimPrepared
+from dray_node_agent.kubelet.client import call
+from dray_node_agent.kubelet.generated import pod_resources_pb2
 from dray_sandbox.layout import SimulatedNode, StackOptions
 from dray_sandbox.stack import Stack
 from tools.retry import connect_with_retries
@@ -50,6 +54,7 @@ LIMITS: Final[dict[str, dict[str, float]]] = {
     "idle agent, percent of a core": {"": 2.0},
     "agent, MiB at most": {"": 110.0},
     "health event → taint, ms": {"p50": 1000.0},
+    "health event → the kubelet offers a GPU less, ms": {"p50": 1000.0},
     "agent started → socket, ms": {"": 1000.0},
     "created during a rolling update → started, the slowest, ms": {"": 5000.0},
     "created while there is no agent → started, ms": {"": 5000.0},
@@ -161,6 +166,11 @@ class Bench:
         line = next(line for line in status.splitlines() if line.startswith(which))
         return int(line.split()[1]) / 1024
 
+    @property
+    def unhealthy(self) -> Path:
+        """The file that names unhealthy GPUs."""
+        return self.stack.nodes_directory / NODE / "dray" / "node-agent" / "unhealthy"
+
     async def tainted(self) -> bool:
         """Whether a device has the taint of unhealthy ones."""
         listed = await self.kube.list(SLICES, field_selector=f"spec.nodeName={NODE}")
@@ -243,6 +253,7 @@ async def measure(samples: int, burst: int, idle_s: float) -> AsyncIterator[Mapp
         yield await _idle(made, idle_s)
         taken_ms = [await _health(made) for _ in range(5)]
         yield {"health event → taint, ms": percentiles(taken_ms)}
+        yield await _offered(made)
         for part in (_restart, _rolling_update, _born_meanwhile, _reboot, _join):
             yield await part(made)
 
@@ -290,17 +301,51 @@ async def _burst(made: Bench, count: int) -> Mapping[str, Any]:
 
 
 async def _health(made: Bench) -> float:
-    file = made.stack.nodes_directory / NODE / "dray" / "node-agent" / "unhealthy"
     began_s = time.monotonic()
-    file.write_text("0 xid-79\n")
+    made.unhealthy.write_text("0 xid-79\n")
     taken_ms = await _until(made.tainted, began_s)
-    file.unlink()
+    made.unhealthy.unlink()
 
     async def is_well() -> bool:
         return not await made.tainted()
 
     await _until(is_well, began_s)
     return taken_ms
+
+
+async def _offered(made: Bench) -> Mapping[str, Any]:
+    """From a health event on: until the kubelet gives one GPU less to pods, and until it has
+    written that to its Node, which it does every ``nodeStatusUpdateFrequency``."""
+    kubelet_ms, node_ms = list[float](), list[float]()
+    for _ in range(5):
+        await _until(partial(_both_offer, made, GPUS), time.monotonic())
+        began_s = time.monotonic()
+        made.unhealthy.write_text("0 xid-79\n")
+        kubelet_ms.append(await _until(partial(_kubelet_offers, made, GPUS - 1), began_s))
+        node_ms.append(await _until(partial(_node_offers, made, GPUS - 1), began_s))
+        made.unhealthy.unlink()
+    return {
+        "health event → the kubelet offers a GPU less, ms": percentiles(kubelet_ms),
+        "health event → Allocatable of the Node, ms": percentiles(node_ms),
+    }
+
+
+async def _both_offer(made: Bench, count: int) -> bool:
+    return await _kubelet_offers(made, count) and await _node_offers(made, count)
+
+
+async def _kubelet_offers(made: Bench, count: int) -> bool:
+    socket = made.stack.nodes_directory / NODE / "kubelet" / "pod-resources" / "kubelet.sock"
+    messages: Any = pod_resources_pb2
+    request, answer = messages.AllocatableResourcesRequest(), messages.AllocatableResourcesResponse
+    listed = await call(socket, "/v1.PodResourcesLister/GetAllocatableResources", request, answer)
+    offered = [one for one in listed.devices if one.resource_name == GPU_RESOURCE]
+    return sum(len(one.device_ids) for one in offered) == count
+
+
+async def _node_offers(made: Bench, count: int) -> bool:
+    status = (await made.kube.get(NODES, NODE))["status"]
+    return bool(status["allocatable"].get(GPU_RESOURCE) == str(count))
 
 
 async def _restart(made: Bench) -> Mapping[str, float]:
@@ -408,7 +453,7 @@ async def _until(is_so: Callable[[], Awaitable[bool]], began_s: float) -> float:
     """Milliseconds until it was so."""
     async with asyncio.timeout(_WITHIN_S):
         while not await is_so():  # noqa: ASYNC110 - files tell nobody
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)  # a kubelet answers at most 100 questions a second
     return (time.monotonic() - began_s) * 1000
 
 
