@@ -66,6 +66,7 @@ async def run(settings: NodeAgentSettings, nodes: Sequence[NodeGroup]) -> None:
     for node, bus in zip(nodes, buses, strict=True):
         own = HealthPages()  # this agent's checks; never served
         agent = assemble(node, node.name, bus, kube, open_gpus(node), own)
+        del agent["containers"]  # it is for metrics, which nobody can read here
         loops |= {f"{node.name}-{name}": loop for name, loop in agent.items()}
         health.check(node.name, partial(_problem, own))
 

@@ -56,6 +56,7 @@ class Plugin:
         self.endpoint = endpoint
         self.version = version
         self.connected = False
+        self.is_closed = False
         self._service, self._messages = _SERVICES[version]
         self._channel = grpc.aio.insecure_channel(f"unix:{endpoint}", options=_CHANNEL_OPTIONS)
 
@@ -101,6 +102,8 @@ class Plugin:
                 yield [self._health_of(one) for one in answer.devices]
         except grpc.aio.AioRpcError as error:
             raise NotStartedError(f"WatchResources of {self.driver}: {error.details()}") from error
+        except grpc.aio.UsageError as error:  # closed meanwhile
+            raise NotStartedError(f"WatchResources of {self.driver}: {error}") from error
 
     def _device(self, device: Any) -> PluginDevice:
         return PluginDevice(
@@ -119,6 +122,7 @@ class Plugin:
 
     async def close(self) -> None:
         """Close the connection."""
+        self.is_closed = True
         await self._channel.close(None)
 
     async def _call(self, method: str, claims: Sequence[ClaimInfo]) -> Any:
@@ -256,7 +260,7 @@ class PluginRegistry:
             self._note_usable(plugin.driver)
 
     async def _watch_health(self, plugin: Plugin) -> None:
-        while True:
+        while not plugin.is_closed:  # gRPC may take the task's cancellation for the call's
             try:
                 async for reported in plugin.health():
                     changed = self._health.update(reported, now_s=time.monotonic())

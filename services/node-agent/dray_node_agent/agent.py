@@ -31,6 +31,7 @@ from dray_node_agent.slice_publisher import SlicePublisher
 
 _ENFORCE_EVERY_S = 1.0
 """How often it is looked whether enforcers are ready."""
+_UNREGISTERED = "the kubelet has not called yet"
 ORDER_EVERY_S = 5.0
 """How often the order of devices follows the prepared claims, at most."""
 
@@ -87,7 +88,7 @@ class NodeAgent:
         self._log = structlog.get_logger().bind(node=node.name)
         self.generation = 0
         """The published generation of the pool; 0 before."""
-        self.registration = "the kubelet has not called yet"
+        self.registration = _UNREGISTERED
         """Empty once the kubelet has registered the plugin."""
         self.usage: tuple[GpuUsage, ...] = ()
         """The use of the GPUs as it was read last; empty while it can't be read."""
@@ -317,7 +318,9 @@ class NodeAgent:
                 break
             except (TemporaryError, KubeError, OSError) as error:
                 self._log.warning("claims not restored, will retry", error=str(error))
+                self.registration = f"the claims of earlier agents can't be restored: {error}"
                 await backoff.pause()
+        self.registration = _UNREGISTERED
         self._restored.set()
         try:
             await server.start()

@@ -3,10 +3,14 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from dray.api.names import DRIVER
 from dray.kube.ports import EVENTS, NODES, PODS, SLICES
 from dray_sandbox.controllers.node_rules import unknown_status
+from dray_sandbox.kubelet.claims import NotStartedError
 from dray_sandbox.kubelet.kubelet import Kubelet, Kubelets, running_kubelets
+from dray_sandbox.kubelet.plugins import Plugin
 from dray_sandbox.kubelet.timings import KubeletTimings
 
 PROMPT = KubeletTimings(registration_s=0.02, resync_s=0.05)
@@ -163,6 +167,13 @@ async def test_a_call_in_flight_when_its_plugin_leaves_is_tried_with_the_next(st
             asyncio.get_running_loop().call_later(0.2, answer.set)
         async with stand.agent():
             await stand.reaches("p", "Running")
+
+
+async def test_a_plugin_that_was_closed_has_no_health(folder):
+    plugin = Plugin(DRIVER, str(folder / "dra.sock"), "v1.DRAPlugin")
+    await plugin.close()
+    with pytest.raises(NotStartedError, match="WatchResources"):
+        await anext(plugin.health())
 
 
 async def test_a_shared_claim_passes_from_pod_to_pod_without_a_gap(stand, eventually):

@@ -200,6 +200,18 @@ async def test_a_corrupt_checkpoint_is_kept_aside_and_rebuilt_from_the_api(
         assert len(stand.cdi_files()) == 1
 
 
+async def test_readiness_says_why_the_claims_of_an_earlier_agent_are_not_restored(
+    stand, eventually
+):
+    path = stand.group.state_dir / "checkpoint.json"
+    path.mkdir(parents=True)
+    async with stand.agent() as health:
+        await eventually(lambda: "can't be restored" in (health._checks["kubelet"]() or ""))
+        assert stand.sockets() == []
+        path.rmdir()
+        await eventually(lambda: health.ready)
+
+
 async def test_a_checkpoint_with_fields_of_a_later_agent_is_read(stand, eventually):
     async with stand.agent(), stand.kubelet():
         uid = await running_pod(stand)
