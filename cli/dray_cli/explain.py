@@ -27,7 +27,14 @@ from dray_cli.cluster_names import GROUP_KINDS, GROUP_WORDS, explained_argument,
 from dray_cli.decision_source import DecisionSource, decided_by
 from dray_cli.gpu_names import GpuNames, full_names_option, names_in
 from dray_cli.output import output_option, print_json
-from dray_cli.pod_claims import claims_of, containers_of, devices_of, holdings_of, sharers_of
+from dray_cli.pod_claims import (
+    claims_of,
+    containers_of,
+    devices_of,
+    holdings_of,
+    is_without_devices,
+    sharers_of,
+)
 from dray_cli.pod_events import event_of
 from dray_cli.pod_life import PodLife, life_of
 from dray_cli.target import (
@@ -104,6 +111,11 @@ class Explanation:
         return str((self.pod["metadata"].get("annotations") or {}).get(names.GPUPOOL, ""))
 
     @property
+    def _asks_for_gpus(self) -> bool:
+        """Whether its claims ask for devices; that of a gang's CPU task does not."""
+        return not all(map(is_without_devices, self.claims))
+
+    @property
     def _by_hand(self) -> tuple[Object, ...]:
         """Claims that dray did not derive and that still hold devices of its driver: in a
         pool of kube-scheduler anybody's claim may."""
@@ -160,7 +172,8 @@ class Explanation:
             holdings = holdings_of(self.claims, self.node, containers=containers)
             agents = self._silent() if self.phase == "Pending" and self.life.node else ""
             life += _indent([agents] if agents else [])
-            return [f"{head} and has its GPUs:", *holdings, *self._lacking(), *life, *by]
+            has = "has its GPUs:" if self._asks_for_gpus else "has its place; it asks for no GPUs."
+            return [f"{head} and {has}", *holdings, *self._lacking(), *life, *by]
         if self.allocated:
             holdings = holdings_of(self._by_hand, self.node, names.DRIVER)
             return [f"{head} and has GPUs by claims written by hand:", *holdings, *life]
@@ -178,7 +191,8 @@ class Explanation:
         problems = _indent([one for one in (self._unserved(), self._silent()) if one])
         if not self.reasons:
             return [f"{head}: no decision has been made yet for pool {pool!r}.", *problems]
-        because = f"{head}: it waits for GPUs of pool {pool!r} because"
+        what = "GPUs of" if self._asks_for_gpus else "room, and no GPUs, in"
+        because = f"{head}: it waits for {what} pool {pool!r} because"
         return [because, *_indent(self.reasons), *problems, *_indent(self._shared())]
 
     def _shared(self) -> list[str]:

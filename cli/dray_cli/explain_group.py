@@ -19,7 +19,7 @@ from dray.kube.ports import (
     Resource,
 )
 from dray_cli.cluster_names import GROUP_KINDS
-from dray_cli.pod_claims import devices_of
+from dray_cli.pod_claims import devices_of, is_without_devices
 from dray_cli.text import counted
 
 _WHY: Final = (("Unschedulable", "True"), ("PodGroupInitiallyScheduled", "False"))
@@ -198,11 +198,12 @@ def _state(
     elif others:
         state = f"is gated by {', '.join(others)}"
     elif is_allocated:
-        state = f"has {gpus} and no node yet"
+        state = f"has {gpus if devices else 'a place'} and no node yet"
     elif asks and not found:
         state = "has no ResourceClaim yet"
     elif asks or found:
-        state = "waits for GPUs"
+        has_none = bool(found) and all(map(is_without_devices, found))
+        state = "waits for room, and asks for no GPUs" if has_none else "waits for GPUs"
         reasons = str(((request or {}).get("status") or {}).get("explanation") or "")
     else:
         state = "starts with the group" if gates else f"waits for {spec.get('schedulerName')}"

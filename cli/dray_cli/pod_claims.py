@@ -54,6 +54,13 @@ def devices_of(claim: Object, driver: str = "") -> Iterator[Object]:
             yield result
 
 
+def is_without_devices(claim: Object) -> bool:
+    """Whether a claim asks for no device: it accounts for the cpu and the like of a pod without
+    GPUs."""
+    devices = (claim.get("spec") or {}).get("devices")
+    return devices is not None and not devices.get("requests")
+
+
 async def claims_of(kube: Kube, pod: Object) -> tuple[tuple[Object, ...], tuple[Object, ...]]:
     """The claims that dray derived, and the pod's others; one that is missing is left out."""
     ours: list[Object] = []

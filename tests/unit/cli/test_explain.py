@@ -58,6 +58,19 @@ def test_a_waiting_pod_is_explained_line_by_line() -> None:
     assert lines[1:] == ["  vram: 8 of 8 devices", "  cpu: fails"]
 
 
+def test_a_pod_without_gpus_waits_for_room_and_gets_a_place() -> None:
+    """A gang's CPU task: its claim asks for no device."""
+    accounting = {**CLAIM, "spec": {"devices": {}}}
+    assert (
+        "waits for room, and no GPUs, in pool 'fast'"
+        in Explanation(POD, WAITS, (accounting,)).lines()[0]
+    )
+    accounting["status"] = {"allocation": {"devices": {}}}
+    assert Explanation(POD, WAITS, (accounting,)).lines() == [
+        "Pod default/train is Pending and has its place; it asks for no GPUs."
+    ]
+
+
 def test_a_placed_pod_shows_what_it_holds_and_no_old_reasons() -> None:
     explanation = Explanation(POD, WAITS, (ALLOCATED,))
 

@@ -92,6 +92,22 @@ async def test_each_pod_of_a_group_has_a_state(kube: MemoryKube) -> None:
     assert shown["members"][-1]["reasons"] == [WHY]
 
 
+async def test_a_pod_without_gpus_waits_for_room(kube: MemoryKube) -> None:
+    """Its claim accounts for it, and asks for no device."""
+    await _group(kube)
+    for name in ("waits", "placed"):
+        await _pod(kube, name, claimed=True)
+        accounting = {"metadata": {"name": f"{name}-claim"}, "spec": {"devices": {}}}
+        await kube.create(CLAIMS, accounting, "team")
+    placed = {"status": {"allocation": {"devices": {}}}}
+    await kube.patch(CLAIMS, "placed-claim", placed, "team", subresource="status")
+    found = await explain_group(kube, "team", "train")
+    assert [(one.name, one.state) for one in found.members] == [
+        ("placed", "has a place and no node yet"),
+        ("waits", "waits for room, and asks for no GPUs"),
+    ]
+
+
 async def test_a_group_of_kubernetes_is_found_by_its_kind_and_by_its_name(kube: MemoryKube) -> None:
     spec = {"schedulingPolicy": {"gang": {"minCount": 1}}}
     await _group(kube, NATIVE_POD_GROUPS, spec=spec)
