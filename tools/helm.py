@@ -2,18 +2,24 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from dray_sandbox.golang import program as golang
 from dray_sandbox.golang.program import GoProgram
 from dray_sandbox.paths import checkout
 
-_MODULE = "helm.sh/helm/v4"
+NEWEST: Final = 4
+_MODULES: Final = {3: ("helm3", "helm.sh/helm/v3/cmd/helm"), 4: ("helm", "")}
+"""By Helm's major version: the module in ``tests/conformance``, and its tool. Helm 4's command can
+be imported, Helm 3's can't."""
 
 
-def helm_program() -> GoProgram:
+def helm_program(major: int = NEWEST) -> GoProgram:
     """In the version that the module file pins."""
-    module = checkout() / "tests" / "conformance" / "helm"
-    version = golang.required_version(module, "go.mod", _MODULE)
+    folder, tool = _MODULES[major]
+    module = checkout() / "tests" / "conformance" / folder
+    path = f"helm.sh/helm/v{major}"
+    version = golang.required_version(module, "go.mod", path)
     return GoProgram(
         module=module,
         version=version,
@@ -21,10 +27,11 @@ def helm_program() -> GoProgram:
         takes="about 2 min on 2 cores",
         cache="helm",
         file="helm",
-        variables=(f"{_MODULE}/internal/version.version=v{version}",),
+        variables=(f"{path}/internal/version.version=v{version}",),
+        tool=tool,
     )
 
 
-async def build_helm(progress: Callable[[str], None]) -> Path:
+async def build_helm(progress: Callable[[str], None], major: int = NEWEST) -> Path:
     """Its path; built now if the cache has none. Raises BuildError, ToolchainError."""
-    return await golang.build(helm_program(), progress)
+    return await golang.build(helm_program(major), progress)

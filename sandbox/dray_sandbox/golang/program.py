@@ -43,6 +43,8 @@ class GoProgram:
     """Variables that the linker sets, as ``package.name=value``."""
     package: str = ""
     """The folder of the program's sources below ``module``; empty: the module's folder."""
+    tool: str = ""
+    """Import path of a program that go.mod names as a tool; there are no sources in ``module``."""
 
     def directory(self, go: str) -> Path:
         """The cache folder of the binary built by version ``go`` of Go."""
@@ -153,5 +155,6 @@ def _command(go: str, program: GoProgram, output: Path) -> list[str]:
         command.append(f"-modfile={program.mod_file}")
     if program.tags:
         command += ["-tags", ",".join(program.tags)]
-    package = [f"./{program.package}"] if program.package else []
+    package = [program.tool] if program.tool else []
+    package += [f"./{program.package}"] if program.package else []
     return [*command, "-o", str(output), *package]

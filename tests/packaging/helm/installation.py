@@ -16,7 +16,7 @@ from dray_sandbox.controlplane.audit import AuditedRequest, audited_requests
 from dray_sandbox.controlplane.build import find_kubectl, wanted_minor
 from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.stack import Stack
-from tools.helm import build_helm
+from tools.helm import NEWEST, build_helm
 from tools.images.__main__ import ARCHIVE
 from tools.retry import connect_with_retries
 
@@ -65,6 +65,7 @@ class Cluster:
     stack: Stack
     kube: Kube
     helm_program: str
+    helm_major: int = NEWEST
 
     @property
     def kubeconfig(self) -> str:
@@ -95,9 +96,8 @@ class Cluster:
 
     async def upgrade(self, *values: str, chart: Path = CHART) -> str:
         """``helm upgrade`` to these values; what kubectl changed meanwhile does not count."""
-        return await self.helm(
-            "upgrade", RELEASE, str(chart), "-n", NAMESPACE, "--force-conflicts", *values
-        )
+        force = ("--force-conflicts",) if self.helm_major > 3 else ()  # Helm 3 always overwrites
+        return await self.helm("upgrade", RELEASE, str(chart), "-n", NAMESPACE, *force, *values)
 
     async def uninstall(self) -> str:
         """``helm uninstall``."""
@@ -147,8 +147,11 @@ async def run(command: Sequence[str], *, stdin: str = "", within_s: float = 180.
 
 
 @asynccontextmanager
-async def cluster(name: str, *images: Path, nodes: int = 2) -> AsyncIterator[Cluster]:
-    """A cluster of real nodes that have dray's images, and nothing of dray's."""
+async def cluster(
+    name: str, *images: Path, nodes: int = 2, helm: int = NEWEST
+) -> AsyncIterator[Cluster]:
+    """A cluster of real nodes that have dray's images, and nothing of dray's. ``helm`` is the major
+    version of the administrator's."""
     options = StackOptions(
         name,
         control_plane="real",
@@ -157,11 +160,11 @@ async def cluster(name: str, *images: Path, nodes: int = 2) -> AsyncIterator[Clu
         services=False,
         images=tuple(str(path) for path in (images or (ARCHIVE,))),
     )
-    helm = await build_helm(print)
+    program = await build_helm(print, helm)
     async with Stack(options, print) as stack:
         kube = await connect_with_retries(stack.record.kubeconfig, user_agent="dray-test-helm")
         try:
-            yield Cluster(stack, kube, str(helm))
+            yield Cluster(stack, kube, str(program), helm)
         finally:
             await kube.close()
 

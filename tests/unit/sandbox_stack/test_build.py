@@ -283,3 +283,12 @@ async def test_a_second_program_of_a_module_is_built_from_its_own_folder(
     assert program.directory("1.99.0") == before == binary.parent
     (module / "second" / "main.go").write_text("package main // changed")
     assert program.directory("1.99.0") != before
+
+
+async def test_a_tool_of_a_module_is_built_by_its_import_path(tmp_path: Path, builds: Path) -> None:
+    fake_go(tmp_path, f'{WORKS}; echo "$3" >> "$BUILDS"')
+    program = replace(control_plane(module_directory()), tool="example.com/x/cmd/y", file="y")
+
+    binary = await golang_build(program, lambda line: None)
+
+    assert (binary.name, lines_of(builds)) == ("y", ["build", "example.com/x/cmd/y"])
