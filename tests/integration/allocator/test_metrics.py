@@ -15,6 +15,23 @@ def shown_pools(replica: Replica) -> set[str]:
     return {one.labels["domain"] for one in samples if "domain" in one.labels}
 
 
+async def test_a_waiting_pod_counts_at_the_replica_that_serves_its_pool(
+    memory_cluster: Cluster, eventually: Any
+) -> None:
+    """Else more replicas would leave the mean by which an autoscaler counts as it is."""
+    cluster = memory_cluster
+    replicas = [await cluster.replica(name) for name in "ab"]
+    await cluster.submit("waits")
+
+    def have_it(replica: Replica) -> bool:
+        domain = replica.state.domains.get(POOL)
+        return domain is not None and bool(domain.queue.pending)
+
+    await eventually(lambda: all(map(have_it, replicas)) and any(one.serves for one in replicas))
+    counts = [one.registry.get_sample_value("dray_allocator_waiting_pods") for one in replicas]
+    assert sorted(counts) == [0, 1]
+
+
 async def delete_pool(cluster: Cluster, pool: str) -> None:
     await cluster.publish(
         DomainObserved(revision=cluster.next(), domain=pool, epoch=1, deleted=True)

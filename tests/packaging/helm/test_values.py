@@ -2,6 +2,7 @@
 ones are refused with their names."""
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -85,6 +86,13 @@ SETS: dict[str, dict[str, Any]] = {
         "nats": EXTERNAL | {"external": EXTERNAL["external"] | {"caSecret": ""}}
     },
     "everything-placed": dict.fromkeys(COMPONENTS, PLACED),
+    "labels-of-the-chart": {
+        component: {
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "podLabels": {"app.kubernetes.io/part-of": "platform"},
+        }
+        for component in COMPONENTS
+    },
     "variables-of-the-chart": {
         component: {"extraEnv": [{"name": name, "value": "ours"}]}
         for component, name in OVERRIDDEN.items()
@@ -149,6 +157,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "monitoring.serviceMonitor",
     ),
     "plugin-without-its-resource": ({"devicePlugin": {"enabled": True}}, "gpuResources"),
+    "fewer-than-the-least": (
+        {"allocator": {"autoscaling": {"enabled": True, "maxReplicas": 1}}},
+        "allocator.autoscaling.maxReplicas",
+    ),
     "shared-memory": ({"nodeAgent": {"mps": {"sharedMemoryMiB": 2**63}}}, "sharedMemoryMiB"),
     "ratio": ({"tracing": {"samplingRatio": 2}}, "samplingRatio"),
 }
@@ -300,7 +312,7 @@ def pods_of(rendered: str) -> dict[str, Any]:
             pods[one["metadata"]["name"]] = {**template, "metadata": metadata}
         elif one and one["kind"] == "Pod":
             pods[one["metadata"]["name"]] = one
-    assert len(pods) == 11
+    assert len(pods) == 12
     return pods
 
 
@@ -372,6 +384,55 @@ async def test_the_upgrade_page_keeps_the_values_of_the_earlier_release(
     (container,) = agent["spec"]["template"]["spec"]["containers"]
     assert container["image"].endswith(version())
     assert {"name": "DRAY_NODE__MODEL", "value": "A100"} in container["env"]
+    await server.helm("uninstall", RELEASE, "-n", NAMESPACE, "--no-hooks")
+
+
+@pytest.mark.parametrize("major", [4, 3], ids=lambda major: f"helm-{major}")
+async def test_autoscaling_begins_with_the_replicas_that_there_are_and_never_changes_them(
+    server: Cluster, major: int
+) -> None:
+    """Nobody scales here but this test, as an autoscaler would: by the subresource."""
+    server = dataclasses.replace(server, helm_program=str(await build_helm(print, major)))
+    flags = (str(CHART), "-n", NAMESPACE, "--no-hooks")
+    autoscaling = ("--set", "allocator.autoscaling.enabled=true")
+    allocator = ("deployment", "dray-allocator", "-n", NAMESPACE)
+
+    async def replicas() -> int:
+        (found,) = await server.objects(*allocator)
+        return int(found["spec"]["replicas"])
+
+    await server.helm("install", RELEASE, *flags, "--skip-crds", "--set", "allocator.replicas=3")
+    await server.helm("upgrade", RELEASE, *flags, *autoscaling)
+    assert await replicas() == 3
+    await server.kubectl("scale", *allocator, "--replicas=5")
+    await server.helm("upgrade", RELEASE, *flags, *autoscaling, "--set", "logLevel=debug")
+    assert await replicas() == 5
+    # As docs/upgrade.md says: whoever scaled it last has to be overruled.
+    if major > 3:
+        with pytest.raises(CommandError, match="conflict"):
+            await server.helm("rollback", RELEASE, "2", "-n", NAMESPACE, "--no-hooks")
+    force = ("--force-conflicts",) if major > 3 else ()
+    await server.helm("rollback", RELEASE, "2", "-n", NAMESPACE, "--no-hooks", *force)
+    assert await replicas() == 3
+    await server.helm("uninstall", RELEASE, "-n", NAMESPACE, "--no-hooks")
+    rendered = await server.helm(
+        "template", RELEASE, *flags, *autoscaling, "--kube-version", "1.36.3"
+    )
+    assert "replicas" not in next(
+        one["spec"]
+        for one in yaml.safe_load_all(rendered)
+        if one and (one["kind"], one["metadata"]["name"]) == ("Deployment", "dray-allocator")
+    )
+
+
+async def test_a_second_installation_in_another_namespace_is_refused(server: Cluster) -> None:
+    """A cluster has one dray: its class, pools and registrations are the cluster's."""
+    await server.helm("install", RELEASE, str(CHART), "-n", NAMESPACE, "--no-hooks", "--skip-crds")
+    with pytest.raises(CommandError, match=f'must equal "other".*current value is "{NAMESPACE}"'):
+        await server.helm("install", "dray", str(CHART), "-n", "other", "--create-namespace")
+
+    (binding,) = await server.objects("clusterrolebinding", "dray-claim-controller")
+    assert [one["namespace"] for one in binding["subjects"]] == [NAMESPACE]
     await server.helm("uninstall", RELEASE, "-n", NAMESPACE, "--no-hooks")
 
 

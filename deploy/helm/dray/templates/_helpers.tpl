@@ -22,6 +22,11 @@ dray-{{ .service }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }
 {{- .root.Files.Get .file | replace "dray-system" .root.Release.Namespace -}}
 {{- end }}
 
+{{/* Whether this rendering reads the cluster, as `helm template` does not: "true" or empty. */}}
+{{- define "dray.readsCluster" -}}
+{{- if lookup "v1" "Namespace" "" "kube-system" }}true{{ end -}}
+{{- end }}
+
 {{/* Whether cert-manager issues the certificates: "true" or empty. */}}
 {{- define "dray.certManager" -}}
 {{- $source := .Values.certificates.source -}}
@@ -148,12 +153,15 @@ securityContext:
   seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
-{{/* Metadata and placement of a pod: dict "root" $ "name" "dray-webhook" "values" .Values.webhook. */}}
+{{/* Metadata and placement of a pod: dict "root" $ "name" "dray-webhook" "values" .Values.webhook. What
+the chart selects pods by comes before the values. */}}
+{{- define "dray.podLabels" -}}
+{{- merge (include "dray.labels" . | fromYaml) (.values.podLabels | default dict) | toYaml -}}
+{{- end }}
+
 {{- define "dray.podMetadata" -}}
 metadata:
-  labels:
-    {{- include "dray.labels" . | nindent 4 }}
-    {{- with .values.podLabels }}{{ toYaml . | nindent 4 }}{{ end }}
+  labels: {{ include "dray.podLabels" . | nindent 4 }}
   {{- with .values.podAnnotations }}
   annotations: {{ toYaml . | nindent 4 }}
   {{- end }}
@@ -163,9 +171,7 @@ metadata:
 {{- with .values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-nodeSelector:
-  kubernetes.io/os: linux
-  {{- with .values.nodeSelector }}{{ toYaml . | nindent 2 }}{{ end }}
+nodeSelector: {{ merge (dict "kubernetes.io/os" "linux") (.values.nodeSelector | default dict) | toYaml | nindent 2 }}
 {{- with .values.tolerations }}
 tolerations: {{ toYaml . | nindent 2 }}
 {{- end }}

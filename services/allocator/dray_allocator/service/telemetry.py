@@ -88,8 +88,10 @@ class AllocatorMetrics:
         _gauge(registry, "facts_position", "Last fact applied").set_function(
             lambda: state.facts.position
         )
-        _gauge(registry, "waiting_pods", "Pods that a decision could help").set_function(
-            lambda: sum(len(domain.queue.pending) for domain in state.domains.values())
+        _gauge(registry, "waiting_pods", "Pods that wait in domains it serves").set_function(
+            lambda: sum(
+                len(domain.queue.pending) for domain in state.domains.values() if domain.serving
+            )
         )
         _gauge(registry, "serving_domains", "Domains this replica serves").set_function(
             lambda: sum(domain.serving for domain in state.domains.values())
