@@ -23,6 +23,10 @@ _CI: Final = "tools/ci/stages.py"
 _PAGE: Final = (
     "tests/packaging/helm/test_install_page.py::test_three_commands_lead_to_a_running_pod"
 )
+_PAGES: Final = (
+    "tests/packaging/helm/test_install_page.py::"
+    "test_the_pages_of_upgrades_and_the_uninstallation_hold"
+)
 _LIFE: Final = "tests/packaging/helm/test_life.py::test_"
 _TYPED: Final = "tests/packaging/helm/test_command_line.py::"
 RUN_ELSEWHERE: Final[Mapping[str, tuple[str, str]]] = {
@@ -39,17 +43,10 @@ RUN_ELSEWHERE: Final[Mapping[str, tuple[str, str]]] = {
     "kubectl apply -f examples/07-installed": (_PAGE, "run(apply)"),
     "kubectl wait --for=condition=Ready pod/my-gpu-workload": (_PAGE, "run(wait"),
     "kubectl exec": (_PAGE, 'kubectl("exec", "my-gpu-workload", "--", "env")'),
-    "helm upgrade": (
-        "tests/packaging/helm/test_values.py::"
-        "test_the_upgrade_page_keeps_the_values_of_the_earlier_release",
-        "helm(*upgrade",
-    ),
-    "helm test": (f"{_LIFE}helm_test_runs_the_main_job", 'helm("test", RELEASE'),
-    "helm rollback": (f"{_LIFE}a_rollback_is_an_upgrade_back", 'helm("rollback", RELEASE'),
-    "helm uninstall": (
-        f"{_LIFE}an_uninstallation_leaves_what_people_made_and_nothing_else",
-        "empty.uninstall()",
-    ),
+    "helm upgrade": (_PAGES, 'commands_of("docs/upgrade.md")'),
+    "helm test": (_PAGES, "run(command.split()"),
+    "helm rollback": (_PAGES, "run(command.split()"),
+    "helm uninstall": (_PAGES, "run(uninstall.split()"),
     "kubectl logs job/dray-uninstall": (
         f"{_LIFE}an_uninstallation_is_refused_while_pods_use_gpus",
         'kubectl("logs", "job/dray-uninstall"',

@@ -50,6 +50,11 @@ def chart() -> None:
     metavar="URL",
     help="NATS server that must reload a renewed certificate; repeatable.",
 )
+@click.option(
+    "--trust/--no-trust",
+    default=True,
+    help="Whether to have the API server trust the webhook's certificate now.",
+)
 @click.option("--wait", is_flag=True, help="Wait until the webhook is ready.")
 @click.option("--nats-url", default="", help="NATS URL that users' command line connects to.")
 def prepare(
@@ -58,6 +63,7 @@ def prepare(
     external_nats: str | None,
     external_authorities: str | None,
     certificates: bool,
+    trust: bool,
     wait: bool,
     nats_servers: tuple[str, ...],
     nats_url: str,
@@ -75,7 +81,7 @@ def prepare(
         if nats:
             await secrets.keep_credentials(kube, namespace)
         if certificates:
-            await _keep_certificates(kube, namespace, nats=nats)
+            await _keep_certificates(kube, namespace, nats=nats, trust=trust)
         if wait:
             await registration.wait_until_served(kube, namespace)
         # cert-manager has issued its certificates by now.
@@ -87,13 +93,14 @@ def prepare(
     _run(work)
 
 
-async def _keep_certificates(kube: Kube, namespace: str, *, nats: bool) -> None:
+async def _keep_certificates(kube: Kube, namespace: str, *, nats: bool, trust: bool) -> None:
     """Those of the webhook, which the API server is to trust, and of NATS if it is ours."""
     names = service_names(_WEBHOOK_SERVICE, namespace)
     authorities = await secrets.keep_certificate(
         kube, namespace, secrets.WEBHOOK_TLS, _WEBHOOK_SERVICE, names
     )
-    await registration.trust(kube, authorities)
+    if trust:
+        await registration.trust(kube, authorities)
     if nats:
         names = (*service_names(_NATS_SERVICE, namespace), "localhost", "127.0.0.1")
         await secrets.keep_certificate(kube, namespace, secrets.NATS_TLS, _NATS_SERVICE, names)

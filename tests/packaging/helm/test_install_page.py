@@ -1,15 +1,16 @@
-"""An administrator who follows docs/install.md reaches a running pod with three commands.
+"""An administrator who follows docs/install.md reaches a running pod with three commands, and then
+follows the pages of upgrades and the uninstallation; with Helm 4 and Helm 3.
 
 The tests are steps of one story.
 """
 
 import os
-import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from tests.command_blocks import commands_of
 from tests.packaging.helm.installation import (
     INSTALLED,
     NAMESPACE,
@@ -23,21 +24,21 @@ from tests.packaging.helm.installation import (
 from dray.api.names import GPU_LABEL
 from dray_sandbox.controlplane.build import find_kubectl
 
-pytestmark = [*INSTALLED, pytest.mark.long]
-
-PAGE = ROOT / "docs" / "install.md"
+# The first time-out counts: Helm 3 may have to be built.
+pytestmark = [pytest.mark.timeout(1200), *INSTALLED, pytest.mark.long]
 
 
 def commands() -> list[list[str]]:
     """Those of the first block."""
-    (block, *_) = re.findall(r"```console\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    return [line.removeprefix("$ ").split() for line in block.splitlines()]
+    return [line.split() for line in commands_of("docs/install.md")[:3]]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def empty() -> AsyncIterator[Cluster]:
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="session", params=[4, 3], ids=lambda major: f"helm-{major}"
+)
+async def empty(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     """A cluster for this module."""
-    async with cluster("page") as made:
+    async with cluster("page", helm=request.param) as made:
         yield made
 
 
@@ -105,5 +106,19 @@ async def test_three_commands_lead_to_a_running_pod(empty: Cluster) -> None:
 
     environment = await empty.kubectl("exec", "my-gpu-workload", "--", "env")
     assert "NVIDIA_VISIBLE_DEVICES=GPU-" in environment
+
+
+async def test_the_pages_of_upgrades_and_the_uninstallation_hold(empty: Cluster) -> None:
+    """To the letter. A rollback to the first release goes back to a registration without any
+    authority, and pods are admitted all the same."""
+    upgrade, test, rollback, *_ = commands_of("docs/upgrade.md")
+    assert [one.split()[1] for one in (upgrade, test, rollback)] == ["upgrade", "test", "rollback"]
+    for command in (upgrade, test, rollback, test):
+        await run(command.split(), within_s=300)
+        await empty.ready()
+
     await empty.kubectl("delete", "pod", "my-gpu-workload")
-    await empty.uninstall()
+    _, uninstall, *_ = commands_of("docs/uninstall.md")
+    await run(uninstall.split(), within_s=300)
+    kinds = "deployments,services,secrets,configmaps"
+    assert "dray" not in await empty.kubectl("get", kinds, "-n", NAMESPACE, "-o", "name")

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.packaging.helm.installation import (
+    CHART,
     INSTALLED,
     NAMESPACE,
+    RELEASE,
     SIMULATED,
     Cluster,
     CommandError,
@@ -110,6 +112,29 @@ async def test_an_expired_certificate_is_not_loaded_and_its_successor_is(
     await installed.until(is_trusted, "the API server trusts the new certificate")
     (same, *_) = await webhooks(installed)
     assert same["metadata"]["uid"] == pod["metadata"]["uid"]
+
+
+async def test_an_upgrade_and_a_rollback_keep_a_certificate_that_was_made_again(
+    installed: Cluster,
+) -> None:
+    """Helm has rendered the old authorities in both cases."""
+    names = service_names("dray-webhook", NAMESPACE)
+    expired = issue("another CA", "dray-webhook", names, datetime.timedelta(minutes=-5))
+    await write_certificate(installed, expired.authority, expired.certificate, expired.key)
+    for number, command in enumerate((
+        ("upgrade", RELEASE, str(CHART), *SIMULATED),
+        ("rollback", RELEASE, "1", "--force-conflicts"),
+    )):  # fmt: skip
+        await installed.helm(*command, "-n", NAMESPACE)
+
+        async def is_trusted(name: str = f"trusted-{number}") -> bool:
+            try:
+                await installed.apply(gpu_pod(name, tflops="1", vram="1Gi"))
+            except CommandError:
+                return False
+            return True
+
+        await installed.until(is_trusted, f"the API server trusts the webhook after {command[0]}")
 
 
 async def webhooks(installed: Cluster) -> list[Any]:

@@ -225,6 +225,24 @@ def test_servers_load_certificates_of_cert_manager_too(kube, prepare, monkeypatc
     assert operator["ca.crt"] == "authority"
 
 
+def test_before_an_upgrade_certificates_are_made_and_authorities_left_to_helm(
+    kube, prepare, monkeypatch
+):
+    trusted = []
+
+    async def trust(_, authorities):
+        trusted.append(authorities)
+
+    monkeypatch.setattr(registration, "trust", trust)
+    arguments = ("--nats-url=tls://n:4222",)
+
+    assert "Secret dray-webhook-tls: created" in prepare("--no-trust", *arguments)
+    assert trusted == []
+    prepare(*arguments)
+    held = asyncio.run(read_secret(kube, NAMESPACE, secrets.WEBHOOK_TLS))
+    assert trusted == [held["ca.crt"]]
+
+
 def test_people_get_the_passwords_of_a_nats_that_is_not_drays(kube, prepare):
     arguments = ("--no-certificates", "--nats-url=tls://nats.example:4222")
     external = (*arguments, "--external-nats=ours", "--external-authorities=our-ca")
