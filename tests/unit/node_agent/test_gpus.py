@@ -64,6 +64,7 @@ class FakeNvml:
         self.remapping_failed: int | None = None
         self.initialised = 0
         self.asked = threading.Event()
+        self.waits = 0
         self.links: dict[tuple[int, int], str] = {}
         """Active ones, by GPU and number: the far end's bus id, or "switch"."""
 
@@ -156,6 +157,7 @@ class FakeNvml:
         return 0
 
     def nvmlEventSetWait_v2(self, _, event, __):
+        self.waits += 1
         if not self.events:
             self.asked.set()
             threading.Event().wait(0.01)  # the real one blocks for the time-out
@@ -233,6 +235,21 @@ def test_an_xid_makes_its_gpu_unhealthy_until_the_restart(nvml):
         assert [gpu.health_error for gpu in gpu_source.read().gpus] == ["", "xid-79"]
     finally:
         gpu_source.close()
+
+
+def test_a_card_that_can_not_be_watched_makes_no_new_event_set_before_the_others_were_heard(
+    nvml, monkeypatch
+):
+    """It counts as present until the next read, and a driver may hang then."""
+    sets = []
+    monkeypatch.setattr(nvml, "nvmlEventSetCreate", lambda _: sets.append(nvml.waits) or 0)
+    source = NvmlGpus()
+    source._present = frozenset({"GPU-lost"})
+    while len(sets) < 5:
+        nvml.asked.clear()
+        assert nvml.asked.wait(60.0)
+    source.close()
+    assert sets == sorted({*sets})
 
 
 def test_an_application_fault_leaves_the_card_well(nvml):

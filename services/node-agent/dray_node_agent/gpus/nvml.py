@@ -101,6 +101,8 @@ class NvmlGpus:
         """UUIDs of the cards that were read last."""
         self._watched: frozenset[str] = frozenset()
         """UUIDs of the cards whose events are waited for, if they have any."""
+        self._silent: dict[int, str] = {}
+        """Why a card's events can't be waited for, by its index."""
         self._minors: dict[str, int] = {}
         self._links: dict[str, list[str]] = {}
         self._closing = threading.Event()
@@ -273,6 +275,7 @@ class NvmlGpus:
         events = pynvml.nvmlEventSetCreate()
         try:
             self._register(events)
+            self._wait(events)  # also if a card that was there at the last read can't be watched
             while not self._closing.is_set() and self._present <= self._watched:
                 self._wait(events)
         finally:
@@ -280,7 +283,7 @@ class NvmlGpus:
 
     def _register(self, events: Any) -> None:
         wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
-        watched = set[str]()
+        watched, silent = set[str](), dict[int, str]()
         for index in range(_optional(pynvml.nvmlDeviceGetCount, default=0)):
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -288,10 +291,12 @@ class NvmlGpus:
                 supported = pynvml.nvmlDeviceGetSupportedEventTypes(handle)
                 pynvml.nvmlDeviceRegisterEvents(handle, wanted & supported, events)
             except _ERRORS as error:
-                structlog.get_logger().warning(
-                    "GPU reports no health events", gpu=index, error=str(error)
-                )
-        self._watched = frozenset(watched)
+                silent[index] = str(error)
+                if self._silent.get(index) != silent[index]:
+                    structlog.get_logger().warning(
+                        "GPU reports no health events", gpu=index, error=str(error)
+                    )
+        self._watched, self._silent = frozenset(watched), silent
 
     def _wait(self, events: Any) -> None:
         """Wait for one event. Raises pynvml.NVMLError."""
