@@ -407,7 +407,7 @@ async def test_autoscaling_begins_with_the_replicas_that_there_are_and_never_cha
     await server.kubectl("scale", *allocator, "--replicas=5")
     await server.helm("upgrade", RELEASE, *flags, *autoscaling, "--set", "logLevel=debug")
     assert await replicas() == 5
-    # As docs/upgrade.md says: whoever scaled it last has to be overruled.
+    # As docs/upgrade.md says: the field manager that scaled it last has to be overruled.
     if major > 3:
         with pytest.raises(CommandError, match="conflict"):
             await server.helm("rollback", RELEASE, "2", "-n", NAMESPACE, "--no-hooks")
