@@ -2,10 +2,10 @@
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dray.api.names import DRIVER, DRIVER_VERSION_LABEL, GPU_RESOURCE, GPU_SHARE_RESOURCE
-from dray.kube.ports import CLASSES, NODES, SLICES, Kube, Object
+from dray.kube.ports import CLASSES, NODES, PODS, SLICES, Kube, Object
 from dray.reasons import name_list
 from dray_cli.doctor.findings import Finding, Grade, since
 from dray_cli.text import counted
@@ -15,6 +15,13 @@ _OLDEST_KUBELET = (1, 34)
 _RUNTIME = re.compile(r"([a-z-]+)://v?(\d+)\.(\d+)")
 _KUBELET = re.compile(r"v(\d+)\.(\d+)")
 _NVIDIAS_DRIVER = "gpu.nvidia.com"
+_NVIDIAS_PLUGIN = "NVIDIA's device plugin"
+_PLUGIN_LABELS = (
+    "name=nvidia-device-plugin-ds",
+    "app=nvidia-device-plugin-daemonset",
+    "app.kubernetes.io/name=nvidia-device-plugin",
+)
+"""Of the plugin's pods: those of its manifest, of the GPU Operator and of its chart."""
 _PLUGIN_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-)")
 _STAND_IN = "sandbox://"
 _WITHOUT_CDI = {"containerd": (1, 7), "cri-o": (1, 23)}
@@ -31,7 +38,6 @@ async def gpu_nodes(kube: Kube) -> list[Finding]:
         for one in slices
         if one["spec"].get("nodeName")
     }
-    nvidias = (await kube.list(SLICES, field_selector=f"spec.driver={_NVIDIAS_DRIVER}")).objects
     nodes = [one for one in (await kube.list(NODES)).objects if one["metadata"]["name"] in drivers]
     if not nodes:
         return []
@@ -40,9 +46,21 @@ async def gpu_nodes(kube: Kube) -> list[Finding]:
         kubelets_finding(nodes),
         runtimes_finding(nodes),
         _drivers_finding(drivers),
-        owners_finding(nodes, {one["spec"].get("nodeName", "") for one in nvidias}),
+        owners_finding(nodes, await _nvidias_programs(kube)),
         *plugin_finding(nodes, (await kube.list(CLASSES)).objects),
     ]
+
+
+async def _nvidias_programs(kube: Kube) -> dict[str, str]:
+    """By node, which of NVIDIA's programs that give out GPUs runs there."""
+    found = {}
+    for selector in _PLUGIN_LABELS:
+        for pod in (await kube.list(PODS, label_selector=selector)).objects:
+            found[pod["spec"].get("nodeName", "")] = _NVIDIAS_PLUGIN
+    driver = f"spec.driver={_NVIDIAS_DRIVER}"
+    for one in (await kube.list(SLICES, field_selector=driver)).objects:
+        found[one["spec"].get("nodeName", "")] = _NVIDIAS_DRIVER
+    return found
 
 
 def ready_finding(nodes: Sequence[Object], now_unix_s: float) -> Finding:
@@ -99,14 +117,15 @@ def _drivers_finding(drivers: Mapping[str, str]) -> Finding:
     return Finding(AREA, "NVIDIA driver", grade, _summary(versions))
 
 
-def owners_finding(nodes: Iterable[Object], nvidias: Collection[str]) -> Finding:
-    """Whether NVIDIA's device plugin or DRA driver gives out the same GPUs. ``nvidias``: the nodes
-    of the driver."""
+def owners_finding(nodes: Iterable[Object], programs: Mapping[str, str]) -> Finding:
+    """Whether NVIDIA's device plugin or DRA driver gives out the same GPUs. ``programs``: by node,
+    which of them runs there. Where dray's device plugin runs, the plugin's pods alone show it: both
+    write the same resource."""
     shared = [
         f"{name} ({what})"
         for node in nodes
         if (name := node["metadata"]["name"])
-        and (what := _NVIDIAS_DRIVER if name in nvidias else _plugin_resource(node))
+        and (what := programs.get(name) or _plugin_resource(node))
     ]
     if not shared:
         return Finding(AREA, "GPUs are dray's alone", "ok", "no other driver or device plugin")

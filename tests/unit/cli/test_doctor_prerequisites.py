@@ -8,7 +8,7 @@ import pytest
 
 from dray.api.names import DRIVER, DRIVER_VERSION_LABEL
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import NODES, SLICES, Object, RefusedError
+from dray.kube.ports import NODES, PODS, SLICES, Object, RefusedError
 from dray.messages.facts import ClusterObserved
 from dray.runtime.certificates import issue
 from dray_cli.doctor import certificates, nodes
@@ -96,11 +96,38 @@ def test_nodes_whose_gpus_another_program_gives_out_are_named() -> None:
     offering["status"]["allocatable"] = {"cpu": "8", "nvidia.com/gpu": "8"}
     idle["status"]["allocatable"] = {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "0"}
 
-    found = nodes.owners_finding([offering, idle, claimed], {"n3", "n4"})
+    found = nodes.owners_finding(
+        [offering, idle, claimed], dict.fromkeys(("n3", "n4"), "gpu.nvidia.com")
+    )
 
     assert found.grade == "broken"
     assert found.text.startswith("not on n1 (nvidia.com/gpu), n3 (gpu.nvidia.com): two programs")
-    assert nodes.owners_finding([idle], ()).grade == "ok"
+    assert nodes.owners_finding([idle], {}).grade == "ok"
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"name": "nvidia-device-plugin-ds"},
+        {"app": "nvidia-device-plugin-daemonset"},
+        {"app.kubernetes.io/name": "nvidia-device-plugin"},
+    ],
+)
+async def test_nvidias_device_plugin_is_seen_where_drays_own_runs(labels: dict[str, str]) -> None:
+    kube = MemoryKube()
+    await kube.create(NODES, node("n1") | {"metadata": {"name": "n1"}})
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": "n1", "pool": pool}
+    await kube.create(SLICES, {"metadata": {"name": "a"}, "spec": spec})
+    plugin = {"name": "plugin", "namespace": "kube-system", "labels": labels}
+    containers = [{"name": "plugin", "image": "k8s-device-plugin"}]
+    body = {"metadata": plugin, "spec": {"nodeName": "n1", "containers": containers}}
+    await kube.create(PODS, body, "kube-system")
+
+    found = {one.subject: one for one in await nodes.gpu_nodes(kube)}
+
+    assert found["GPUs are dray's alone"].grade == "broken"
+    assert "n1 (NVIDIA's device plugin)" in found["GPUs are dray's alone"].text
 
 
 def test_the_resource_of_drays_own_device_plugin_is_no_other_program() -> None:
@@ -112,7 +139,7 @@ def test_the_resource_of_drays_own_device_plugin_is_no_other_program() -> None:
         "spec": {"extendedResourceName": "nvidia.com/gpu"},
     }
 
-    assert nodes.owners_finding([offering], ()).grade == "ok"
+    assert nodes.owners_finding([offering], {}).grade == "ok"
     assert nodes.plugin_finding([node("n2")], [same]) == []
     (alone,) = nodes.plugin_finding([offering], [])
     assert (alone.grade, alone.text) == ("ok", "on n1")
