@@ -55,6 +55,7 @@ LIMITS: Final[dict[str, dict[str, float]]] = {
     "agent, MiB at most": {"": 110.0},
     "health event → taint, ms": {"p50": 1000.0},
     "health event → the kubelet offers a GPU less, ms": {"p50": 1000.0},
+    "health event → Allocatable of the Node, ms": {"p50": 1000.0},
     "agent started → socket, ms": {"": 1000.0},
     "created during a rolling update → started, the slowest, ms": {"": 5000.0},
     "created while there is no agent → started, ms": {"": 5000.0},
