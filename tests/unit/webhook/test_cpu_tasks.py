@@ -151,6 +151,11 @@ def test_a_manifest_that_is_applied_again_changes_nothing(cluster: Cluster, patc
         assert patched(again, answer) == admitted
 
 
+ON_CPU_NODES = {
+    "requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [{"key": "role", "operator": "Exists"}]}]
+    }
+}
 QUESTION = Lookup(kind="group", name="train", namespace="team-a")
 
 
@@ -214,6 +219,8 @@ def test_one_of_a_group_without_gpus_is_kube_schedulers(patched: Any, unmodified
             {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
             "needs that only kube-scheduler reads",
         ),
+        ({}, {"nodeSelector": {"role": "cpu"}}, "selects its nodes itself (spec.nodeSelector)"),
+        ({}, {"affinity": {"nodeAffinity": ON_CPU_NODES}}, "itself (required node affinity)"),
     ],
 )
 def test_one_of_a_framework_that_dray_can_not_bind_is_kube_schedulers(
@@ -226,6 +233,17 @@ def test_one_of_a_framework_that_dray_can_not_bind_is_kube_schedulers(
     (warning,) = answer.warnings
     assert "kube-scheduler places the pod once its group has started, because" in warning
     assert why in warning
+
+
+def test_one_of_a_framework_may_prefer_nodes(patched: Any, unmodified: Any) -> None:
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
+    pod, answer = unmodified("nvidia.com/gpu", affinity={"nodeAffinity": preferred})
+    assert has_accounting_claim(patched(pod, answer))
+
+
+def test_one_that_names_its_pool_may_select_among_its_nodes(cluster: Cluster, patched: Any) -> None:
+    pod = cpu_task(nodeSelector={"role": "cpu"})
+    assert has_accounting_claim(patched(pod, cluster.admit(pod)))
 
 
 def test_while_groups_are_not_known_it_is_kube_schedulers(patched: Any, unmodified: Any) -> None:

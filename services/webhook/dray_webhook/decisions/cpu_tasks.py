@@ -4,7 +4,8 @@ GPUPool, and binds them, as it does pods with GPUs.
 That is the pool that they name; or the default one, if they are in a PodGroup of Volcano whose
 ``minResources`` have GPUs, as frameworks create it: the group's other pods are there, too. They
 refer to no claim: dray makes one that accounts for them and asks for no device. If dray does not
-bind in the pool, or a pod has needs that only kube-scheduler reads, it is a rider.
+bind in the pool, a pod has needs that only kube-scheduler reads, or one that names no pool selects
+its nodes itself, it is a rider.
 """
 
 from dray.api.errors import InvalidInputError
@@ -77,10 +78,22 @@ def admit_cpu_task(
     if question not in view.asked:  # The group may have been created a moment ago.
         return AdmissionAnswer(unresolved=(question,))
     if any(_means_gpus(name, installation) for name in view.group_resources.get(question, ())):
-        return _admit_to_pool(request, view, installation, ids)
+        if not (field := _selects_nodes(pod.get("spec") or {})):
+            return _admit_to_pool(request, view, installation, ids)
+        why = f"it names no GPUPool and selects its nodes itself ({field})"
+        return admit_rider(pod, installation, ids, (_by_kube_scheduler(why),))
     error = view.unanswered.get(question)
     why = f'dray could not make sure whether PodGroup "{group.name}" asks for GPUs: {error}'
     return admit_rider(pod, installation, ids, (_by_kube_scheduler(why),) if error else ())
+
+
+def _selects_nodes(spec: Object) -> str:
+    """The field by which the pod is kept to some nodes, which may be outside the default pool."""
+    if spec.get("nodeSelector"):
+        return "spec.nodeSelector"
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return "required node affinity" if required else ""
 
 
 def _means_gpus(resource: str, installation: Installation) -> bool:
