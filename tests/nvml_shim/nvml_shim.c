@@ -10,6 +10,7 @@
  *   ecc      INDEX UNCORRECTED
  *   remap    INDEX FAILED
  *   lost     INDEX
+ *   fails    INDEX FUNCTION|all STATUS   (all: but for the handle and the UUID)
  *   used     INDEX MEMORY_MIB GPU_PERCENT MEMORY_PERCENT TEMPERATURE POWER_MW
  *   process  INDEX PID MEMORY_MIB
  *   event    NUMBER INDEX XID
@@ -127,10 +128,23 @@ static int describe(void *handle, Line *line)
                ? SUCCESS : GPU_IS_LOST;
 }
 
+/* What a function answers for a card: SUCCESS, or as the file says. */
+static int failure(void *handle, const char *function)
+{
+    Line line;
+    for (int i = 0; of_card("fails", ((Device *)handle)->index, i, &line); i++)
+        if (!strcmp(line.words[2], function)
+            || (!strcmp(line.words[2], "all") && strcmp(function, "nvmlDeviceGetUUID")))
+            return atoi(line.words[3]);
+    return SUCCESS;
+}
+
 #define DESCRIBED(handle)                        \
     Line line;                                   \
     enter(__func__);                             \
     int status = describe(handle, &line);        \
+    if (status == SUCCESS)                       \
+        status = failure(handle, __func__);      \
     if (status != SUCCESS)                       \
         return status
 
@@ -422,7 +436,7 @@ int nvmlDeviceGetMigMode(void *handle, unsigned int *current, unsigned int *pend
 
 int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned int *count)
 {
-    (void)handle;
+    DESCRIBED(handle);
     *count = 7;
     return SUCCESS;
 }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 from tests.nvml_shim.building import VERSION, Machine, address, mig_uuid, uuid
 
@@ -185,6 +186,38 @@ def test_an_instance_that_is_removed_between_two_calls_is_left_out(
     assert used == [uuid(0), mig_uuid(0, 2), uuid(1)]
 
 
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        ("nvmlDeviceGetAttributes_v2", pynvml.NVML_ERROR_UNKNOWN),
+        ("nvmlDeviceGetMigMode", pynvml.NVML_ERROR_TIMEOUT),
+        ("nvmlDeviceGetMaxMigDeviceCount", pynvml.NVML_ERROR_TIMEOUT),
+        ("nvmlDeviceGetMigDeviceHandleByIndex", pynvml.NVML_ERROR_UNKNOWN),
+        ("all", pynvml.NVML_ERROR_GPU_IS_LOST),
+    ],
+)
+def test_a_card_whose_instances_can_not_be_read_is_not_free(
+    machine: Machine, probe: Probe, function: str, error: int
+) -> None:
+    """A pod may run on one of them."""
+    machine.say(("mig", 0, mig_uuid(0, 1), "x MIG 1g.5gb", 4864, 7, 0, 1))
+    probe.gpus()
+    machine.say(("fails", 0, function, error))
+    assert [(one["uuid"], one["trouble"]) for one in probe.gpus()] == [
+        (uuid(0), "gpu-lost"),
+        (mig_uuid(0, 1), "gpu-lost"),
+        (uuid(1), ""),
+    ]
+    machine.take_back("fails")
+    assert [one["trouble"] for one in probe.gpus()] == ["", "", ""]
+
+
+def test_a_card_that_is_lost_after_its_handle_is_lost(machine: Machine, probe: Probe) -> None:
+    probe.gpus()
+    machine.say(("fails", 0, "all", pynvml.NVML_ERROR_GPU_IS_LOST))
+    assert [one["trouble"] for one in probe.gpus()] == ["gpu-lost", ""]
+
+
 def test_nonsense_of_the_driver_is_a_condition_of_its_card(machine: Machine, probe: Probe) -> None:
     machine.say(
         ("gpu", 2, uuid(2), "no \udcff text", 40960, "00000000:3D:00.0"),
@@ -193,9 +226,9 @@ def test_nonsense_of_the_driver_is_a_condition_of_its_card(machine: Machine, pro
         ("mig", 4, mig_uuid(4, 1), "without a profile", 4864, 7, 0, 1),
     )
     snapshot = probe.ask()
-    assert [one["uuid"] for one in snapshot["cards"]] == [uuid(0), uuid(1), uuid(4)]
+    assert [one["uuid"] for one in snapshot["cards"]] == [uuid(0), uuid(1)]
     unread = [text.partition(" can't be read: ")[0] for text in snapshot["unread"]]
-    assert unread == ["GPU 2", "GPU 3"]
+    assert unread == ["GPU 2", "GPU 3", "GPU 4"]
     assert len(probe.ask("read_usage")) == 6
 
 

@@ -6,9 +6,10 @@ until the agent restarts: only a reset repairs what an XID broke. A GPU that was
 be read any more is unhealthy, too: it fell off the bus.
 """
 
+import contextlib
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -69,6 +70,13 @@ _ERRORS: Final = (
     ArithmeticError,  # a card without memory
 )
 """NVML refuses, or answers nonsense."""
+_NO_MIG: Final = (
+    pynvml.NVMLError_NotSupported,
+    pynvml.NVMLError_FunctionNotFound,
+    pynvml.NVMLLibraryMismatchError,
+)
+_REMOVED: Final = (pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument)
+"""There is no such MIG instance. After any other error it may exist and be in use."""
 Place = tuple[str, int | None]
 """Where an error is: the UUID of a GPU (empty: unknown), and the id of its GPU instance."""
 
@@ -304,7 +312,9 @@ class NvmlGpus:
             event = pynvml.nvmlEventSetWait_v2(events, _EVENT_WAIT_MS)
         except pynvml.NVMLError_Timeout:
             return
-        uuid = _text(_optional(pynvml.nvmlDeviceGetUUID, event.device, default=""))
+        uuid = ""
+        with contextlib.suppress(*_ERRORS):
+            uuid = _text(pynvml.nvmlDeviceGetUUID(event.device))
         reason = "double-bit-ecc"
         if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
             xid = int(event.eventData)
@@ -313,8 +323,10 @@ class NvmlGpus:
             if xid in _HARMLESS_XIDS:
                 return
             reason = f"xid-{xid}"
-        is_of_instance = event.gpuInstanceId != _NO_INSTANCE and _instances(event.device)
-        instance = int(event.gpuInstanceId) if is_of_instance else None
+        instance = None
+        with contextlib.suppress(*_ERRORS):  # then the error is of the whole card
+            if event.gpuInstanceId != _NO_INSTANCE and _instances(event.device):
+                instance = int(event.gpuInstanceId)
         with self._lock:
             self._errors.setdefault((uuid, instance), reason)
         structlog.get_logger().error(
@@ -324,29 +336,24 @@ class NvmlGpus:
 
 
 def _instances(handle: Any) -> list[Any]:
-    """Handles of the card's MIG instances."""
-    mode = _optional(pynvml.nvmlDeviceGetMigMode, handle, default=None)
-    if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+    """Handles of the card's MIG instances. Raises pynvml.NVMLError."""
+    try:
+        mode, _ = pynvml.nvmlDeviceGetMigMode(handle)
+        if mode != pynvml.NVML_DEVICE_MIG_ENABLE:
+            return []
+        most = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except _NO_MIG:
         return []
-    most = _optional(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle, default=0)
-    found = (
-        _optional(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index, default=None)
-        for index in range(most)
-    )
-    return [one for one in found if one is not None]
+    return _of_each(range(most), partial(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle))
 
 
-def _of_each(instances: Sequence[Any], read: Callable[[Any], T]) -> list[T]:
-    """What can be read of a card's instances; one may be removed meanwhile. Raises
-    pynvml.NVMLError: the card is lost."""
+def _of_each(instances: Iterable[Any], read: Callable[[Any], T]) -> list[T]:
+    """What is read of a card's instances; one may be removed meanwhile. Raises pynvml.NVMLError,
+    because a card without an instance that is in use would look free."""
     found: list[T] = []
     for one in instances:
-        try:
+        with contextlib.suppress(*_REMOVED):
             found.append(read(one))
-        except pynvml.NVMLError_GpuIsLost:
-            raise
-        except _ERRORS as error:
-            structlog.get_logger().info("MIG instance can't be read", why=str(error))
     return found
 
 
@@ -438,9 +445,12 @@ def _call(purpose: str, function: Callable[..., T], *arguments: Any) -> T:
 
 
 def _optional(function: Callable[..., Any], *arguments: Any, default: Any) -> Any:
-    """Call a function that older drivers or smaller GPUs may not support."""
+    """Call a function that older drivers or smaller GPUs may not support. Raises
+    pynvml.NVMLError: the card is lost."""
     try:
         return function(*arguments)
+    except pynvml.NVMLError_GpuIsLost:
+        raise
     except _ERRORS:
         return default
 
