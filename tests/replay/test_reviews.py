@@ -5,6 +5,7 @@ import json
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from dray.api.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
 from dray.api.pods import Policy, Pool
@@ -21,8 +22,10 @@ from dray.messages.facts import (
     TemplateObserved,
 )
 from dray.messages.rpc import LOOKUP_SUBJECT, LookupReply
+from dray.recording.file import write_recording
 from dray.recording.lines import FactLine, Header, InputLine, StreamLine, WholeLine
 from dray.recording.recorder import Recorder
+from dray_cli.__main__ import cli
 from dray_cli.replay.run import replay
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import AdmissionRequest
@@ -185,6 +188,33 @@ async def test_answers_from_a_lagging_webhook_are_not_compared(lines):
 
     assert outcome.services["webhook"].uncovered == 3
     assert not outcome.compared
+
+
+async def test_answers_that_need_look_ups_of_a_later_release_are_not_compared(lines, tmp_path):
+    """Before it looked up groups of pods without GPUs, the webhook left them to kube-scheduler."""
+    first = next(line for line in lines if isinstance(line, InputLine))
+    earlier = [as_cpu_task(line) if line is first else line for line in lines]
+    write_recording(tmp_path / "file", earlier)
+
+    shown = CliRunner().invoke(cli, ["replay", str(tmp_path / "file")])
+    outcome = replay(earlier)
+
+    assert outcome.divergence is None
+    assert outcome.compared == {"mutate-pods": 2}, "those after it are"
+    assert outcome.services["webhook"].as_json()["unresolved"] == {"group": 1}
+    assert shown.exit_code == 0
+    assert "2 mutate-pods; 1 not compared (no look-up of a group was recorded)" in shown.output
+
+
+def as_cpu_task(line):
+    """The review, of a pod without GPUs in a PodGroup of Volcano."""
+    review = json.loads(bytes(line.payload))
+    data = review.get("data", review)
+    pod = data["request"]["object"]
+    pod["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "train"}
+    pod["spec"]["schedulerName"] = "volcano"
+    data["settings"]["scheduler_names"] = ["volcano"]
+    return msgspec.structs.replace(line, payload=msgspec.Raw(json.dumps(review).encode()))
 
 
 def reviews(lines):

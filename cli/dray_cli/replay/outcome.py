@@ -30,6 +30,9 @@ class ReplayTally:
     to a checkpoint: taken in only."""
     uncovered: int = 0
     """Decisions whose occasion the recording does not have step by step."""
+    unresolved: Counter[str] = field(default_factory=Counter)
+    """Reviews not compared, because their answers need look-ups that the recording does not have,
+    by the kind of these."""
     entangled: int = 0
     """Records that depend on another domain's log: applied, not compared."""
     divergence: RecordDifference | None = None
@@ -42,6 +45,7 @@ class ReplayTally:
             "compared": dict(sorted(self.compared.items())),
             "folded": self.folded,
             "uncovered": self.uncovered,
+            "unresolved": dict(sorted(self.unresolved.items())),
             "entangled": self.entangled,
             "divergence": None if self.divergence is None else self.divergence.as_json(),
         }

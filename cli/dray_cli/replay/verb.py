@@ -36,7 +36,9 @@ def replay_verb(file: Path, scores: str | None, namespace: str, output: str) -> 
     outcome = replay(read_recording(file))
     if not outcome.compared and outcome.divergence is None:
         folded = sum(tally.folded for tally in outcome.services.values())
-        uncovered = sum(tally.uncovered for tally in outcome.services.values())
+        uncovered = sum(
+            tally.uncovered + tally.unresolved.total() for tally in outcome.services.values()
+        )
         raise BadRecordingError(
             f"{file} holds no decision that could be replayed: {folded} records lie before "
             f"its checkpoint, {uncovered} decisions lack recorded inputs; "
@@ -96,6 +98,10 @@ def _in_words(tally: ReplayTally) -> str:
         f"{tally.folded} only folded": tally.folded,
         f"{tally.uncovered} not compared (their inputs were not recorded step by "
         "step)": tally.uncovered,
+        **{
+            f"{count} not compared (no look-up of a {kind} was recorded)": count
+            for kind, count in sorted(tally.unresolved.items())
+        },
         f"{tally.entangled} not compared (they depend on another pool's log)": tally.entangled,
     }
     return "; ".join([found, *(text for text, count in rest.items() if count)])

@@ -1,6 +1,7 @@
 """The webhook's answers given again, each from the facts that it had folded.
 
-An answer is compared where its webhook had caught up with the facts, and the recording has them.
+An answer is compared where its webhook had caught up with the facts, and the recording has them and
+every look-up that the answer needs: earlier releases looked less up.
 """
 
 import base64
@@ -32,6 +33,7 @@ from dray_cli.replay.other_versions import version_errors
 from dray_cli.replay.outcome import ReplayOutcome
 from dray_cli.replay.timeline import FactTimeline
 from dray_webhook.decisions.dispatch import PATHS
+from dray_webhook.decisions.review import write_review
 from dray_webhook.decisions.view import READ_FACTS, View
 from dray_webhook.service.recorder import replay_answer
 
@@ -97,7 +99,11 @@ def replay_reviews(lines: Sequence[Line], outcome: ReplayOutcome) -> None:
             continue
         view, cause = facts.view_at(reviewed.facts_sequence)
         with version_errors(f"review {reviewed.uid} ({reviewed.path}) of {reviewed.instance!r}"):
-            made = replay_answer(reviewed, view)
+            answer = replay_answer(reviewed, view)
+            made = write_review(reviewed.uid, answer)
+        if answer.unresolved:
+            tally.unresolved.update({lookup.kind for lookup in answer.unresolved})
+            continue
         if canonical(made) != canonical(reviewed.answer):
             tally.divergence = ReviewDifference(reviewed, made, cause, facts.about(reviewed))
             return

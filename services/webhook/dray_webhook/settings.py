@@ -22,7 +22,7 @@ class WebhookGroup(SettingsGroup):
     """DNS names and addresses that the certificate must have. One that is made here has 127.0.0.1
     and localhost, too."""
     lookup_timeout: Duration = Field(default=0.3, gt=0, le=5)
-    """Limit of all look-ups before one denial, together."""
+    """Limit of all look-ups before one answer, together."""
     sampling_ratio: float = Field(default=1.0, ge=0, le=1)
     """Share of pods whose trace is recorded; the webhook decides it for all services."""
     body_limit: ByteSize = Field(default=parse_bytes("8MiB"), gt=0)

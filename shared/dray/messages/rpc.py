@@ -19,11 +19,11 @@ INVENTORY_SUBJECT = "dray.rpc.inventory"
 
 
 class Lookup(msgspec.Struct, frozen=True, kw_only=True):
-    """The webhook's request before it denies, answered from a live GET. It asks for a
-    ``namespace`` before it puts a PodGroup into a queue; for a ``group`` before it leaves a pod
-    without GPUs to kube-scheduler; for an ``overlap`` before it warns about a GPUPool, and for a
-    ``use`` before it warns about a deletion. The claim-controller answers the last two from its
-    caches."""
+    """The webhook's request before it answers, answered from a live GET. It asks for a ``pool``,
+    ``policy``, ``template`` or ``queue`` before it denies; for a ``namespace`` before it puts a
+    PodGroup into a queue; for a ``group`` before it places a pod without GPUs that names no pool;
+    for an ``overlap`` before it warns about a GPUPool, and for a ``use`` before it warns about a
+    deletion. The claim-controller answers the last two from its caches."""
 
     SUBJECT: ClassVar[str] = LOOKUP_SUBJECT
 

@@ -73,7 +73,7 @@ from dray_webhook.decisions.view import View
 def admit_pod(
     request: AdmissionRequest, view: View, installation: Installation, ids: AdmissionIds
 ) -> AdmissionAnswer:
-    """The answer of /mutate-pods. Decide a denial with ``unresolved`` again after look-ups."""
+    """The answer of /mutate-pods. If it has ``unresolved``, look these up and decide again."""
     pod = request.object or {}
     asks_by_name = asks_by_resource(pod, installation.gpu_resources)
     is_concerned = _has_dray_annotations(pod) or _has_dray_annotations(request.old_object or {})

@@ -99,7 +99,7 @@ def read_review(body: bytes) -> AdmissionRequest:
 class AdmissionAnswer:
     """The webhook's decision.
 
-    ``unresolved`` are objects that a denial depends on: look them up and decide again.
+    ``unresolved`` are objects that the answer depends on: look them up and decide again.
     ``requested`` is the event to publish, unless the request was a dry run, and ``derive`` the
     template to ask for before.
     """

@@ -95,7 +95,7 @@ class View:
     caught_up: bool = False
     """Whether no further fact was pending after it."""
     asked: frozenset[Lookup] = frozenset()
-    """What was looked up already: a denial that depends on it is final."""
+    """What was looked up already: an answer that depends on it is final."""
     unanswered: Mapping[Lookup, str] = field(default_factory=dict)
     """Why a look-up has no answer."""
     overlaps: Mapping[Lookup, Overlap] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Reads facts into a view, and looks objects up before a denial."""
+"""Reads facts into a view, and looks up what an answer depends on."""
 
 import asyncio
 from collections.abc import Sequence

@@ -60,7 +60,7 @@ class AdmissionHandler:
         self._templates = templates
 
     async def mutate_pod(self, request: AdmissionRequest, *, timeout_s: float) -> AdmissionAnswer:
-        """The answer for a pod; a denial only after one bounded look-up."""
+        """The answer for a pod; if it is unresolved at first, after bounded look-ups."""
         started = time.monotonic()
         view = self._cache.view
         if not view.synced:
@@ -84,7 +84,7 @@ class AdmissionHandler:
     async def _decide(
         self, path: str, request: AdmissionRequest, view: View, ids: AdmissionIds, until: float
     ) -> AdmissionAnswer:
-        """Decide; while a denial is unresolved, look up and decide again.
+        """Decide; while the answer is unresolved, look up and decide again.
 
         This ends because no look-up is unresolved twice.
         """

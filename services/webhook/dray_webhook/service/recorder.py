@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 import msgspec
 
@@ -67,8 +66,9 @@ def _redacted(request: AdmissionRequest, path: str) -> AdmissionRequest:
     return request.model_copy(update=kept)
 
 
-def replay_answer(reviewed: Reviewed, view: View) -> dict[str, Any]:
-    """The AdmissionReview that this version answers; ``view`` has the same facts applied.
+def replay_answer(reviewed: Reviewed, view: View) -> AdmissionAnswer:
+    """The answer of this version; ``view`` has the same facts applied. It is ``unresolved`` if this
+    version looks up what the recording one did not.
 
     Raises:
         KeyError: a path that this version does not know.
@@ -79,4 +79,4 @@ def replay_answer(reviewed: Reviewed, view: View) -> dict[str, Any]:
     ids = AdmissionIds(reviewed.uid, reviewed.traceparent)
     if known:
         view = view.with_answers(known)
-    return write_review(request.uid, decide(reviewed.path, request, view, installation, ids))
+    return decide(reviewed.path, request, view, installation, ids)
