@@ -15,7 +15,12 @@ def stored_status(pool: Object) -> Object:
     status = pool.get("status")
     if not isinstance(status, dict):
         return {}
-    checks = {"owner": _is_text, "decisionLog": _is_log, "conditions": _are_conditions}
+    checks = {
+        "owner": _is_text,
+        "observedGeneration": _is_number,
+        "decisionLog": _is_log,
+        "conditions": _are_conditions,
+    }
     return {
         name: value
         for name, value in status.items()
@@ -29,6 +34,10 @@ def _is_anything(value: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int
 
 
 def _is_log(value: Any) -> bool:

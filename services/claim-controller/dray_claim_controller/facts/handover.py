@@ -95,18 +95,25 @@ def _first_membership(cache: ObjectCache, node: str, wanted: Pool | None) -> Nod
     if wanted is None:
         return NodeMembership("")
     pool = cache.plain[POOLS.plural][wanted.name]
-    former = former_owner(pool)
+    former, is_unsure = former_owner(pool), _may_have_changed_hands(pool)
     if _is_kube_schedulers(wanted):
         if (
-            former == OWNER_KUBE_SCHEDULER
+            (former == OWNER_KUBE_SCHEDULER and not is_unsure)
             or not remembered_log(pool).epoch
             or not _has_devices(cache, node)
         ):
             return NodeMembership(wanted.name)
         return NodeMembership("", wanted.name, cache.node_revision.get(node, 0))
-    if former == OWNER_KUBE_SCHEDULER and _has_devices(cache, node):
+    if (former == OWNER_KUBE_SCHEDULER or is_unsure) and _has_devices(cache, node):
         return NodeMembership("", quarantined=True)
     return NodeMembership(wanted.name)
+
+
+def _may_have_changed_hands(pool: Object) -> bool:
+    """Whether the pool was changed after its status was written: until then both owners may have
+    had its devices, which only the lost facts would tell."""
+    observed = stored_status(pool).get("observedGeneration")
+    return int(pool["metadata"].get("generation") or 0) > max(1, int(observed or 0))
 
 
 def _quarantined_membership(

@@ -74,8 +74,8 @@ class PoolReconciler:
         """Pool by node, as published."""
         self._nodes_of: dict[str, dict[str, None]] = {}
         """Nodes by pool."""
-        self._moving: dict[str, None] = {}
-        """Nodes whose devices change their owner."""
+        self._moving: dict[str, bool] = {}
+        """Nodes whose devices change their owner, and whether they were kube-scheduler's."""
         self._changed: tuple[Unread[str], Unread[str], Unread[str]] | None = None
         """Nodes, pools, and pools in which other pods wait than before; None before the first
         look."""
@@ -244,7 +244,7 @@ class PoolReconciler:
         pool = self._members[name] = displayed_pool(fact, wanted)
         enter(self._nodes_of, pool, name)
         if wanted is not None and changes_owner(fact, wanted):
-            self._moving[name] = None
+            self._moving[name] = fact.quarantined
         self._dirty |= dict.fromkeys((pool, *cache.pool_selectors.of_node(name)))
         if self._settled.get(name) != (_taints(cache.plain[NODES.plural][name]), pool):
             self._queue.add(FactKey("node", name))
@@ -286,6 +286,7 @@ class PoolReconciler:
                 pool=name,
                 nodes=tuple(nodes),
                 moving=tuple(node for node in nodes if node in self._moving),
+                is_recalled=any(self._moving.get(node) for node in nodes),
                 served_by=None if self._serving is None else self._serving.served_by(name),
                 silent=tuple(node for node in nodes if node in self._silent),
                 allocates=self._allocates,

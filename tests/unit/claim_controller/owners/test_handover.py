@@ -51,6 +51,31 @@ def test_to_dray_the_taint_comes_first_then_a_quarantine(theirs: World) -> None:
     assert over.recalled_unix_s == theirs.now - QUARANTINE_S
 
 
+@pytest.mark.parametrize(("observed", "is_known"), [(2, False), (3, True)])
+def test_if_facts_are_lost_a_pool_that_was_changed_since_its_last_status_is_in_doubt(
+    world: World, observed: int, is_known: bool
+) -> None:
+    """It may have gone to kube-scheduler and come back, with only the facts to tell."""
+    world.publish(tainted=True)
+    world.give(OWNER_DRAY, generation=3, observedGeneration=observed)
+    world.fact = None
+
+    assert world.warn().quarantined is not is_known
+    world.warn()
+    assert world.warn(after_s=QUARANTINE_S).node.pool == "p"
+
+
+def test_if_facts_are_lost_kube_scheduler_gets_no_node_by_a_status_of_an_earlier_owner(
+    world: World,
+) -> None:
+    world.publish(tainted=True)
+    status = {"owner": OWNER_KUBE_SCHEDULER, "decisionLog": {"epoch": 1}}
+    world.give(OWNER_KUBE_SCHEDULER, generation=5, observedGeneration=3, **status)
+    world.fact = None
+
+    assert (world.warn().node.pool, world.warn().node.leaving) == ("", "p")
+
+
 def test_a_taint_that_is_removed_again_restarts_the_quarantine(theirs: World) -> None:
     theirs.give(OWNER_DRAY)
     theirs.publish(tainted=True)

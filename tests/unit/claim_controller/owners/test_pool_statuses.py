@@ -45,6 +45,14 @@ def test_until_all_nodes_have_changed_hands_the_former_owner_stands(
     assert status(world)["owner"] == after
 
 
+def test_what_kube_scheduler_had_is_written_before_dray_has_it(world: World) -> None:
+    """Its own status may not have been written while it had the nodes."""
+    found = status(world, moving=("n1",), is_recalled=True)
+
+    assert found["owner"] == OWNER_KUBE_SCHEDULER
+    assert ready(found) == ("False", "OwnerChanging")
+
+
 OTHER = {"metadata": {"name": "other"}, "spec": {"nodeSelector": {POOL_LABEL: "p"}}}
 
 

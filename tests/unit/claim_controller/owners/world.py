@@ -35,9 +35,9 @@ class World:
         obj["metadata"].setdefault("uid", obj["metadata"]["name"])
         self.cache.apply(resource, Changed(obj))
 
-    def give(self, wanted: str, **status: Any) -> None:
+    def give(self, wanted: str, generation: int = 1, **status: Any) -> None:
         # Older than all others, that have no time of creation: n1 stays in it.
-        metadata = {"name": "p", "uid": "0"}
+        metadata = {"name": "p", "uid": "0", "generation": generation}
         self.put(POOLS, {"metadata": metadata, "spec": {"owner": wanted}, "status": status})
 
     def publish(self, *, tainted: bool, device: str = "gpu-0") -> None:

@@ -52,6 +52,8 @@ class PoolStatus(RecordedRule[dict[str, Any] | None], frozen=True, kw_only=True,
     """Nodes whose devices are not yet allocated by the pool's owner."""
     allocates: bool = True
     """Whether the cluster's kube-scheduler allocates devices."""
+    is_recalled: bool = False
+    """Whether devices of one of the moving nodes were kube-scheduler's."""
     served_by: str | None = None
     """The allocator that serves it; empty: none; None: not known yet."""
     silent: tuple[str, ...] = ()
@@ -60,7 +62,7 @@ class PoolStatus(RecordedRule[dict[str, Any] | None], frozen=True, kw_only=True,
     def answer(self, cache: ObjectCache) -> dict[str, Any] | None:
         log = LogPosition(self.epoch, self.sequence) if self.epoch else None
         pool = cache.pool_selectors.pools()[self.pool]
-        hands = OwnerChange(self.moving, self.allocates)
+        hands = OwnerChange(self.moving, self.allocates, self.is_recalled)
         services = PoolServices(self.served_by, self.silent)
         status = pool_status(cache, pool, self.nodes, log, self.now_unix_s, hands, services)
         before = stored_status(cache.plain[POOLS.plural][self.pool])

@@ -38,6 +38,8 @@ class OwnerChange:
     """Its nodes whose devices do not have the pool's owner yet."""
     allocates: bool = True
     """Whether the cluster's kube-scheduler allocates devices."""
+    is_recalled: bool = False
+    """Whether devices of one of them were kube-scheduler's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ def pool_status(
     elif before.get("servedBy") and (services.served_by == "" or pool.owner != OWNER_DRAY):
         status["servedBy"] = None
     owner = former_owner(obj) if hands.moving else pool.owner
+    if hands.is_recalled:
+        owner = OWNER_KUBE_SCHEDULER
     if owner != OWNER_DRAY or before.get("owner"):
         status["owner"] = owner
     remembered = before.get("decisionLog") or {}
@@ -206,7 +210,8 @@ def _readiness(
         return False, NODES_IN_OTHER_POOLS, f"no node is in this pool: {overlap.message}"
     if not nodes:
         return False, "NoNodes", "no node is in this pool"
-    if hands.moving and former_owner(cache.plain[POOLS.plural][pool.name]) != pool.owner:
+    former = former_owner(cache.plain[POOLS.plural][pool.name])
+    if hands.is_recalled or (hands.moving and former != pool.owner):
         return False, "OwnerChanging", _in_between(pool, hands)
     if is_unserved:
         return False, _NOT_SERVED, _NOT_SERVED_WHY
