@@ -148,6 +148,19 @@ def test_a_card_that_falls_off_the_bus_stays_as_lost_and_the_others_go_on(
     assert [gpu["trouble"] for gpu in probe.gpus()] == ["", ""]
 
 
+def test_an_xid_of_a_lost_card_leaves_the_others_healthy(machine: Machine, probe: Probe) -> None:
+    """The card does not say its UUID any more."""
+    probe.gpus()
+    machine.say(("event", 0, 0, 48))
+    probe.ask("wait")
+    lost = ("fails", 0, "nvmlDeviceGetUUID", pynvml.NVML_ERROR_GPU_IS_LOST)
+    machine.say(lost, ("event", 1, 0, 79))
+    probe.ask("wait")
+    assert [gpu["trouble"] for gpu in probe.gpus()] == ["gpu-lost", ""]
+    machine.take_back("fails")
+    assert [one["xid"] for one in probe.ask("read_usage")] == [79, 0]
+
+
 def test_events_of_other_cards_are_seen_while_one_is_lost(machine: Machine, probe: Probe) -> None:
     probe.gpus()
     machine.say(("lost", 0))

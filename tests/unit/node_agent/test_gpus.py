@@ -64,7 +64,6 @@ class FakeNvml:
         self.remapping_failed: int | None = None
         self.initialised = 0
         self.asked = threading.Event()
-        self.waits = 0
         self.links: dict[tuple[int, int], str] = {}
         """Active ones, by GPU and number: the far end's bus id, or "switch"."""
 
@@ -157,7 +156,6 @@ class FakeNvml:
         return 0
 
     def nvmlEventSetWait_v2(self, _, event, __):
-        self.waits += 1
         if not self.events:
             self.asked.set()
             threading.Event().wait(0.01)  # the real one blocks for the time-out
@@ -237,19 +235,54 @@ def test_an_xid_makes_its_gpu_unhealthy_until_the_restart(nvml):
         gpu_source.close()
 
 
-def test_a_card_that_can_not_be_watched_makes_no_new_event_set_before_the_others_were_heard(
-    nvml, monkeypatch
+@pytest.mark.parametrize(("watched", "present"), [(2, {"GPU-lost"}), (0, set())])
+def test_event_sets_are_not_made_in_a_busy_loop_if_nvml_does_not_wait(
+    nvml, monkeypatch, watched, present
 ):
-    """It counts as present until the next read, and a driver may hang then."""
-    sets = []
-    monkeypatch.setattr(nvml, "nvmlEventSetCreate", lambda _: sets.append(nvml.waits) or 0)
+    """A lost card counts as present until the next read, and a driver may hang then."""
     source = NvmlGpus()
-    source._present = frozenset({"GPU-lost"})
-    while len(sets) < 5:
-        nvml.asked.clear()
-        assert nvml.asked.wait(60.0)
     source.close()
-    assert sets == sorted({*sets})
+    calls = []
+
+    class Closing(threading.Event):
+        def is_set(self):
+            return len(calls) >= 9
+
+        def wait(self, timeout):
+            calls.append(f"pause {timeout}")
+
+    def count(number):
+        number._obj.value = watched
+        return 0
+
+    def refuse(*_):
+        calls.append("wait")
+        return pynvml.NVML_ERROR_TIMEOUT
+
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    monkeypatch.setattr(nvml, "nvmlDeviceGetCount_v2", count)
+    monkeypatch.setattr(nvml, "nvmlEventSetCreate", lambda _: calls.append("set") or 0)
+    monkeypatch.setattr(nvml, "nvmlEventSetWait_v2", refuse)
+    source._closing, source._present = Closing(), frozenset(present)
+    source._watch_events()
+    assert calls == ["set", "pause 1.0", "wait"] * 3
+
+
+def test_an_error_of_an_instance_of_an_unknown_card_is_of_all(nvml, monkeypatch):
+    def uuid_of(handle, buffer, _):
+        buffer.value = b"GPU-%d" % (_address(handle) - 1)
+        return 0 if _address(handle) <= 2 else pynvml.NVML_ERROR_GPU_IS_LOST
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetUUID", uuid_of)
+    monkeypatch.setattr("dray_node_agent.gpus.nvml._instances", lambda _: ["instance"])
+    nvml.events = [(7, pynvml.nvmlEventTypeXidCriticalError, 94)]
+    source = NvmlGpus()
+    try:
+        assert nvml.asked.wait(60.0)
+        monkeypatch.setattr("dray_node_agent.gpus.nvml._instances", lambda _: [])
+        assert [gpu.health_error for gpu in source.read().gpus] == ["xid-94", "xid-94"]
+    finally:
+        source.close()
 
 
 def test_an_application_fault_leaves_the_card_well(nvml):

@@ -7,6 +7,7 @@ be read any more is unhealthy, too: it fell off the bus.
 """
 
 import contextlib
+import ctypes
 import math
 import threading
 from collections.abc import Callable, Iterable
@@ -109,6 +110,8 @@ class NvmlGpus:
         """UUIDs of the cards that were read last."""
         self._watched: frozenset[str] = frozenset()
         """UUIDs of the cards whose events are waited for, if they have any."""
+        self._uuids: dict[int | None, str] = {}
+        """UUIDs of the same cards by the address of their handle."""
         self._silent: dict[int, str] = {}
         """Why a card's events can't be waited for, by its index."""
         self._minors: dict[str, int] = {}
@@ -278,24 +281,30 @@ class NvmlGpus:
                 self._closing.wait(_EVENT_WAIT_MS / 1000)
 
     def _watch_cards(self) -> None:
-        """Wait for the events of the cards that are there, until another one is. Raises
-        pynvml.NVMLError."""
+        """Wait for the events of the cards that are there, until a card appears that is not
+        watched. Raises pynvml.NVMLError."""
         events = pynvml.nvmlEventSetCreate()
         try:
             self._register(events)
-            self._wait(events)  # also if a card that was there at the last read can't be watched
-            while not self._closing.is_set() and self._present <= self._watched:
-                self._wait(events)
+            if not self._are_all_watched():  # pause, or sets would be made in a busy loop
+                self._closing.wait(_EVENT_WAIT_MS / 1000)
+            while not self._closing.is_set():
+                if not self._wait(events) and not self._are_all_watched():
+                    return
         finally:
             _optional(pynvml.nvmlEventSetFree, events, default=None)
 
+    def _are_all_watched(self) -> bool:
+        """Whether a new event set would have no more cards."""
+        return bool(self._watched) and self._present <= self._watched
+
     def _register(self, events: Any) -> None:
         wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
-        watched, silent = set[str](), dict[int, str]()
+        uuids, silent = dict[int | None, str](), dict[int, str]()
         for index in range(_optional(pynvml.nvmlDeviceGetCount, default=0)):
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                watched.add(_text(pynvml.nvmlDeviceGetUUID(handle)))
+                uuids[_address(handle)] = _text(pynvml.nvmlDeviceGetUUID(handle))
                 supported = pynvml.nvmlDeviceGetSupportedEventTypes(handle)
                 pynvml.nvmlDeviceRegisterEvents(handle, wanted & supported, events)
             except _ERRORS as error:
@@ -304,16 +313,17 @@ class NvmlGpus:
                     structlog.get_logger().warning(
                         "GPU reports no health events", gpu=index, error=str(error)
                     )
-        self._watched, self._silent = frozenset(watched), silent
+        self._uuids, self._silent = uuids, silent
+        self._watched = frozenset(uuids.values())
 
-    def _wait(self, events: Any) -> None:
-        """Wait for one event. Raises pynvml.NVMLError."""
+    def _wait(self, events: Any) -> bool:
+        """Wait for one event; whether there was one. Raises pynvml.NVMLError."""
         try:
             event = pynvml.nvmlEventSetWait_v2(events, _EVENT_WAIT_MS)
         except pynvml.NVMLError_Timeout:
-            return
-        uuid = ""
-        with contextlib.suppress(*_ERRORS):
+            return False
+        uuid = self._uuids.get(_address(event.device), "")
+        with contextlib.suppress(*_ERRORS):  # a lost card does not say it any more
             uuid = _text(pynvml.nvmlDeviceGetUUID(event.device))
         reason = "double-bit-ecc"
         if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
@@ -321,11 +331,11 @@ class NvmlGpus:
             with self._lock:
                 self._xids[uuid] = xid
             if xid in _HARMLESS_XIDS:
-                return
+                return True
             reason = f"xid-{xid}"
         instance = None
         with contextlib.suppress(*_ERRORS):  # then the error is of the whole card
-            if event.gpuInstanceId != _NO_INSTANCE and _instances(event.device):
+            if uuid and event.gpuInstanceId != _NO_INSTANCE and _instances(event.device):
                 instance = int(event.gpuInstanceId)
         with self._lock:
             self._errors.setdefault((uuid, instance), reason)
@@ -333,6 +343,11 @@ class NvmlGpus:
             "GPU became unhealthy", uuid=uuid, instance=instance, reason=reason
         )
         self._on_event()
+        return True
+
+
+def _address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 def _instances(handle: Any) -> list[Any]:
