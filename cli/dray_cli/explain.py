@@ -172,7 +172,7 @@ class Explanation:
             holdings = holdings_of(self.claims, self.node, containers=containers)
             agents = self._silent() if self.phase == "Pending" and self.life.node else ""
             life += _indent([agents] if agents else [])
-            has = "has its GPUs:" if self._asks_for_gpus else "has its place; it asks for no GPUs."
+            has = "has its GPUs:" if self._asks_for_gpus else "is placed; it asks for no GPUs."
             return [f"{head} and {has}", *holdings, *self._lacking(), *life, *by]
         if self.allocated:
             holdings = holdings_of(self._by_hand, self.node, names.DRIVER)
@@ -191,8 +191,10 @@ class Explanation:
         problems = _indent([one for one in (self._unserved(), self._silent()) if one])
         if not self.reasons:
             return [f"{head}: no decision has been made yet for pool {pool!r}.", *problems]
-        what = "GPUs of" if self._asks_for_gpus else "room, and no GPUs, in"
-        because = f"{head}: it waits for {what} pool {pool!r} because"
+        waits = (
+            "waits for GPUs of" if self._asks_for_gpus else "asks for no GPUs and waits for room in"
+        )
+        because = f"{head}: it {waits} pool {pool!r} because"
         return [because, *_indent(self.reasons), *problems, *_indent(self._shared())]
 
     def _shared(self) -> list[str]:

@@ -62,12 +62,12 @@ def test_a_pod_without_gpus_waits_for_room_and_gets_a_place() -> None:
     """A gang's CPU task: its claim asks for no device."""
     accounting = {**CLAIM, "spec": {"devices": {}}}
     assert (
-        "waits for room, and no GPUs, in pool 'fast'"
+        "it asks for no GPUs and waits for room in pool 'fast' because"
         in Explanation(POD, WAITS, (accounting,)).lines()[0]
     )
     accounting["status"] = {"allocation": {"devices": {}}}
     assert Explanation(POD, WAITS, (accounting,)).lines() == [
-        "Pod default/train is Pending and has its place; it asks for no GPUs."
+        "Pod default/train is Pending and is placed; it asks for no GPUs."
     ]
 
 

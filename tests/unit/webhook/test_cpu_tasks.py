@@ -95,7 +95,7 @@ def test_else_kube_scheduler_places_it_and_it_says_why(
     [
         ("missing", {}, "there is no such GPUPool"),
         ("NO", {}, "expected the name of a GPUPool"),
-        ("dedicated", {"nodeName": "n1"}, "expected none"),
+        ("dedicated", {"nodeName": "n1"}, "expected none, because the scheduler chooses the node"),
     ],
 )
 def test_what_can_not_be_placed_is_refused(

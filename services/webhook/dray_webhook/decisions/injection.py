@@ -129,8 +129,8 @@ def node_conflicts(spec: Object) -> Iterator[str]:
     """Why ``spec`` can be placed in no pool."""
     if spec.get("nodeName"):
         yield (
-            f'spec.nodeName is "{spec["nodeName"]}": expected none, because the node follows from '
-            "the GPUs; use nodeSelector or node affinity to narrow it down"
+            f'spec.nodeName is "{spec["nodeName"]}": expected none, because the scheduler '
+            "chooses the node; use nodeSelector or node affinity to narrow it down"
         )
 
 
