@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dray.api.names import DRIVER, DRIVER_VERSION_LABEL, GPU_RESOURCE, GPU_SHARE_RESOURCE
+from dray.api.pods import TERMINAL_PHASES
 from dray.kube.ports import CLASSES, NODES, PODS, SLICES, Kube, Object
 from dray.reasons import name_list
 from dray_cli.doctor.findings import Finding, Grade, since
@@ -22,6 +23,8 @@ _PLUGIN_LABELS = (
     "app.kubernetes.io/name=nvidia-device-plugin",
 )
 """Of the plugin's pods: those of its manifest, of the GPU Operator and of its chart."""
+_PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
+"""Of the node, where every device plugin has its socket. Other pods may have such labels, too."""
 _PLUGIN_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-)")
 _STAND_IN = "sandbox://"
 _WITHOUT_CDI = {"containerd": (1, 7), "cri-o": (1, 23)}
@@ -56,11 +59,21 @@ async def _nvidias_programs(kube: Kube) -> dict[str, str]:
     found = {}
     for selector in _PLUGIN_LABELS:
         for pod in (await kube.list(PODS, label_selector=selector)).objects:
-            found[pod["spec"].get("nodeName", "")] = _NVIDIAS_PLUGIN
+            if _is_device_plugin(pod):
+                found[pod["spec"].get("nodeName", "")] = _NVIDIAS_PLUGIN
     driver = f"spec.driver={_NVIDIAS_DRIVER}"
     for one in (await kube.list(SLICES, field_selector=driver)).objects:
         found[one["spec"].get("nodeName", "")] = _NVIDIAS_DRIVER
     return found
+
+
+def _is_device_plugin(pod: Object) -> bool:
+    paths = [
+        str((volume.get("hostPath") or {}).get("path", "")).rstrip("/")
+        for volume in pod["spec"].get("volumes") or ()
+    ]
+    phase = (pod.get("status") or {}).get("phase")
+    return _PLUGIN_FOLDER in paths and phase not in TERMINAL_PHASES
 
 
 def ready_finding(nodes: Sequence[Object], now_unix_s: float) -> Finding:

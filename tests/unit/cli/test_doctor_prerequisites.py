@@ -119,10 +119,20 @@ async def test_nvidias_device_plugin_is_seen_where_drays_own_runs(labels: dict[s
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": DRIVER, "nodeName": "n1", "pool": pool}
     await kube.create(SLICES, {"metadata": {"name": "a"}, "spec": spec})
-    plugin = {"name": "plugin", "namespace": "kube-system", "labels": labels}
+    folder = {"name": "f", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
     containers = [{"name": "plugin", "image": "k8s-device-plugin"}]
-    body = {"metadata": plugin, "spec": {"nodeName": "n1", "containers": containers}}
-    await kube.create(PODS, body, "kube-system")
+    for name, volumes, phase in (
+        ("of-a-tenant", [], "Running"),
+        ("ended", [folder], "Succeeded"),
+        ("plugin", [folder], "Running"),
+    ):
+        seen = {one.subject: one for one in await nodes.gpu_nodes(kube)}
+        assert seen["GPUs are dray's alone"].grade == "ok"
+        metadata = {"name": name, "namespace": "kube-system", "labels": labels}
+        spec = {"nodeName": "n1", "containers": containers, "volumes": volumes}
+        status = {"status": {"phase": phase}}
+        await kube.create(PODS, {"metadata": metadata, "spec": spec}, "kube-system")
+        await kube.patch(PODS, name, status, "kube-system", subresource="status")
 
     found = {one.subject: one for one in await nodes.gpu_nodes(kube)}
 
