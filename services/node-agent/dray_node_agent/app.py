@@ -27,7 +27,7 @@ from dray.runtime.health import HealthPages
 from dray.telemetry import spans
 from dray_node_agent.agent import NodeAgent
 from dray_node_agent.decisions.cdi import CONTAINER_CLASS
-from dray_node_agent.decisions.gpu_holders import HoldingContainer, gpu_holders
+from dray_node_agent.decisions.gpu_holders import HoldingContainer, gpu_holders, must_list_claims
 from dray_node_agent.enforcement import NodeEnforcement
 from dray_node_agent.files.agent_locks import AgentLock, one_state_folder
 from dray_node_agent.files.atomic_files import remove_unfinished
@@ -192,7 +192,11 @@ def assemble(
         bus, node.name, agent.on_state, agent.on_generation, reporter.repeat, agent.on_server
     )
     _add_health_checks(health, bus, agent, parts.publisher)
-    containers = ContainerFollower(node.pod_resources, every_s=node.usage)
+    containers = ContainerFollower(
+        node.pod_resources,
+        every_s=node.usage,
+        must_list_claims=lambda: must_list_claims(parts.pods.all(), preparer.claims.values()),
+    )
     health.report("pod-resources", lambda: containers.problem or None)
     _expose(health, parts, preparer, containers)
     optional: dict[str, lifetime.Loop] = {} if journal is None else {"journal": journal.run}

@@ -100,6 +100,29 @@ async def test_without_the_api_claims_say_it_and_the_agent_says_so_once(stand, e
         assert "metrics name pods" not in capsys.readouterr().out
 
 
+async def test_a_kubelet_that_lists_no_claims_is_not_believed(stand, eventually):
+    """Its feature gate is off, or it is older than 1.34."""
+    answer = pod_resources_pb2.ListPodResourcesResponse(
+        pod_resources=[{"name": "p", "namespace": "default", "containers": [{"name": "main"}]}]
+    )
+
+    async def without_claims() -> bytes:
+        return bytes(answer.SerializeToString())
+
+    await stand.tell_node()
+    async with stand.agent() as health:
+        device = await stand.device()
+        await stand.make_claim("c", [device])
+        pod = await stand.make_pod("p", {"gpu": "c"})
+        await stand.reserve("c", pod)
+        async with stand.kubelet():
+            await stand.reaches("p", "Running")
+        async with lister(stand, without_claims):
+            await eventually(lambda: "lists no claim" in degraded(health).get("pod-resources", ""))
+            assert holders(health)[device] == {("default", "p", "main")}
+            assert health.ready
+
+
 async def test_a_kubelet_that_hangs_delays_no_scrape(stand, eventually, monkeypatch):
     monkeypatch.setattr(client, "_TIMEOUT_S", 0.3)
     asked = asyncio.Event()
@@ -135,7 +158,11 @@ async def test_long_lists_are_read(stand):
         "name": "c",
         "devices": [{"resource_name": "other.example/device", "device_ids": ["d" * 5 * 2**20]}],
         "dynamic_resources": [
-            {"claim_resources": [{"driver_name": driver, "device_name": driver}]}
+            {
+                "claim_name": driver,
+                "claim_namespace": "n",
+                "claim_resources": [{"driver_name": driver}],
+            }
             for driver in ("other.example", "tensor-fusion.ai.dra-driver")
         ],
     }
@@ -149,14 +176,14 @@ async def test_long_lists_are_read(stand):
     async with lister(stand, long):
         (one,) = await listed_containers(stand.group.pod_resources)
     assert (one.pod, one.container, one.ids) == ("p", "c", {})
-    assert one.devices == {"tensor-fusion.ai.dra-driver"}
+    assert one.claims == {("n", "tensor-fusion.ai.dra-driver")}
 
 
 async def test_a_socket_that_can_not_exist_is_a_sentence(stand):
     path = stand.folder / ("x" * 300) / "kubelet.sock"
     with pytest.raises(PodResourcesUnavailableError, match="DRAY_NODE__POD_RESOURCES_SOCKET"):
         await listed_containers(path)
-    follower = ContainerFollower(path, every_s=60.0)
+    follower = ContainerFollower(path, every_s=60.0, must_list_claims=lambda: False)
     task = asyncio.create_task(follower.run())
     await asyncio.sleep(0)
     assert follower.containers is None

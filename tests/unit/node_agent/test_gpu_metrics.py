@@ -1,12 +1,20 @@
 """The use of GPUs, under the names of NVIDIA's DCGM exporter."""
 
 import msgspec
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from dray.api.names import DRA_ENABLED, GPU_SHARE_RESOURCE, SHAPE
 from dray.api.pods import accounting_claim
+from dray.kube.convert_pods import claim_names
+from dray_node_agent.decisions import gpu_holders as gpu_holders_module
 from dray_node_agent.decisions.cdi import cdi_id
-from dray_node_agent.decisions.gpu_holders import MOST_HOLDERS, HoldingContainer, gpu_holders
+from dray_node_agent.decisions.gpu_holders import (
+    MOST_HOLDERS,
+    HoldingContainer,
+    gpu_holders,
+    must_list_claims,
+)
 from dray_node_agent.decisions.gpus import GpuUsage
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState
 from dray_node_agent.decisions.listed_containers import ListedContainer
@@ -64,11 +72,10 @@ def test_the_holders_of_a_gpu_are_the_containers_that_refer_to_its_claim():
     }
 
 
-def listed(pod, container, *devices, **ids):
+def listed(pod, container, *claims, namespace="team-a", **ids):
     """``ids``: given by the device plugin."""
-    return ListedContainer(
-        namespace="team-a", pod=pod, container=container, devices=frozenset(devices), **ids
-    )
+    names = frozenset((namespace, name) for name in claims)
+    return ListedContainer(namespace=namespace, pod=pod, container=container, claims=names, **ids)
 
 
 def test_the_kubelet_says_which_containers_hold_their_claims():
@@ -76,17 +83,42 @@ def test_the_kubelet_says_which_containers_hold_their_claims():
         pod("runs", {"g": "one"}, app=["g"]),
         pod("not-yet-admitted", {"g": "one"}, app=["g"]),
     ]
-    found = gpu_holders([listed("runs", "app", FIRST)], pods, [claim("one", FIRST)], GPUS)
+    found = gpu_holders([listed("runs", "app", "one")], pods, [claim("one", FIRST)], GPUS)
     assert found == {UUIDS[0]: (HoldingContainer("team-a", "runs", "app"),)}
     assert gpu_holders([], pods, [claim("one", FIRST)], GPUS) == {}
 
 
-def test_what_the_kubelet_says_counts_if_the_pod_or_its_claim_is_not_known_here():
-    """The watch is behind, or another agent of the node has prepared the claim."""
-    lists = [listed("new", "app", FIRST, "gpu-of-another-time")]
+def test_what_the_kubelet_says_counts_if_the_pod_is_not_known_here():
+    """The watch is behind."""
+    lists = [listed("new", "app", "one", "not-prepared")]
     holders = {UUIDS[0]: (HoldingContainer("team-a", "new", "app"),)}
-    assert gpu_holders(lists, [], [], GPUS) == holders
-    assert gpu_holders(lists, [pod("new", {"g": "one"}, app=["g"])], [], GPUS) == holders
+    assert gpu_holders(lists, [], [claim("one", FIRST)], GPUS) == holders
+    unallocated = [pod("new", {}, app=[])]
+    assert gpu_holders(lists, unallocated, [claim("one", FIRST)], GPUS) == holders
+
+
+def test_a_listed_container_holds_a_gpu_only_while_its_claim_is_prepared():
+    """The list is seconds old: the GPU may belong to another tenant now."""
+    lists = [listed("ended", "app", "former", namespace="tenant-b")]
+    found = gpu_holders(lists, [pod("runs", {"g": "one"}, app=["g"])], [claim("one", FIRST)], GPUS)
+    assert found == {}
+    assert gpu_holders([listed("ended", "app", "one")], [], [], GPUS) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "must"),
+    [
+        ({}, True),
+        ({"status": {"phase": "Pending"}}, False),
+        ({"metadata": {"namespace": "team-a", "name": "p", "deletionTimestamp": "now"}}, False),
+        ({"metadata": {"namespace": "tenant-b", "name": "p"}}, False),
+    ],
+    ids=["running", "not yet", "ending", "another claim of that name"],
+)
+def test_the_kubelet_must_list_claims_of_running_pods(change, must):
+    one = pod("p", {"g": "one"}, app=["g"]) | {"status": {"phase": "Running"}} | change
+    assert must_list_claims([one], [claim("one", FIRST)]) == must
+    assert not must_list_claims([one], [])
 
 
 def test_a_container_that_names_a_request_holds_its_gpu_alone():
@@ -99,7 +131,7 @@ def test_a_container_that_names_a_request_holds_its_gpu_alone():
     one = pod("train", {"g": "one"}, first=["g"], second=["g"], both=["g"])
     for container, request in zip(one["spec"]["containers"], "ab", strict=False):
         container["resources"]["claims"] = [{"name": "g", "request": request}]
-    lists = [listed("train", name, FIRST, SECOND) for name in ("first", "second", "both")]
+    lists = [listed("train", name, "one") for name in ("first", "second", "both")]
     shared = HoldingContainer("team-a", "train", "both")
     assert gpu_holders(lists, [one], [both], GPUS) == {
         UUIDS[0]: (shared, HoldingContainer("team-a", "train", "first")),
@@ -117,10 +149,26 @@ def test_a_container_with_ids_of_the_device_plugin_holds_the_gpus_of_its_pods_cl
     assert found == {UUIDS[1]: (HoldingContainer("team-a", "plain", "app"),)}
 
 
-def test_a_pod_with_very_many_containers_has_no_series_for_each():
-    lists = [listed("swarm", f"c-{number}", FIRST) for number in range(MOST_HOLDERS + 100)]
-    found = gpu_holders(lists, [], [], GPUS)
+def test_a_pod_with_very_many_containers_has_no_series_for_each_and_hides_no_other():
+    names = [f"c-{number}" for number in range(MOST_HOLDERS + 100)]
+    lists = [listed("swarm", name, "one") for name in names]
+    lists.append(listed("victim", "app", "one"))
+    found = gpu_holders(lists, [], [claim("one", FIRST)], GPUS)
     assert len(found[UUIDS[0]]) == MOST_HOLDERS
+    assert HoldingContainer("team-a", "victim", "app") in found[UUIDS[0]]
+    assert list(found[UUIDS[0]]) == sorted(found[UUIDS[0]])
+
+
+def test_each_pod_is_looked_at_once(monkeypatch):
+    looked = []
+    monkeypatch.setattr(
+        gpu_holders_module, "claim_names", lambda pod: looked.append(1) or claim_names(pod)
+    )
+    names = [f"c-{number}" for number in range(50)]
+    one = pod("swarm", {"g": "one"}, **{name: ["g"] for name in names})
+    lists = [listed("swarm", name, "one") for name in names]
+    assert len(gpu_holders(lists, [one], [claim("one", FIRST)], GPUS)[UUIDS[0]]) == 50
+    assert len(looked) == 1
 
 
 def page(snapshot, *usage, **holders):

@@ -1,11 +1,12 @@
 """Which containers hold which GPUs of the node. Pure.
 
-The kubelet says which containers have which claims, of a claim always all devices. The pod says
-which of them a container that names a request gets, and to which claim ids of the device plugin
-belong.
+The kubelet says which containers have which claims, the node-agent which GPUs are prepared for
+them. The pod says which of them a container that names a request gets, and to which claim ids of
+the device plugin belong.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -41,42 +42,61 @@ def gpu_holders(
     claims: Iterable[PreparedClaim],
     published_gpus: Mapping[str, PublishedGpu],
 ) -> dict[str, tuple[HoldingContainer, ...]]:
-    """The first MOST_HOLDERS holders by UUID of the GPU, sorted; a GPU without holders is left
-    out. ``listed``: by the kubelet; None: it does not say, and all containers of ``pods`` that
-    refer to a prepared claim hold its GPUs."""
+    """At most MOST_HOLDERS holders by UUID of the GPU, sorted; a GPU without holders is left out.
+    ``listed``: by the kubelet, at any earlier time; None: it does not say, and all containers of
+    ``pods`` that refer to a prepared claim hold its GPUs."""
     prepared = {
         (claim.namespace, claim.name): prepared_parts(claim, published_gpus) for claim in claims
     }
-    by_name = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): pod for pod in pods}
+    pods_by_name = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): pod for pod in pods}
+    by_pod = {key: _by_pod(pod, prepared) for key, pod in pods_by_name.items()}
     found: dict[str, set[HoldingContainer]] = {}
     for one in _containers(pods) if listed is None else listed:
-        own, known = _by_pod(by_name.get((one.namespace, one.pod)), one.container, prepared)
-        given = {published_gpus[name].gpu.uuid for name in one.devices if name in published_gpus}
-        for uuid in own | (given - known):
+        known, gpus = by_pod.get((one.namespace, one.pod), (set(), {}))
+        given = {part.gpu for claim in one.claims - known for part in prepared.get(claim, ())}
+        for uuid in gpus.get(one.container, set()) | given:
             holder = HoldingContainer(one.namespace, one.pod, one.container)
             found.setdefault(uuid, set()).add(holder)
-    return {uuid: tuple(sorted(holders)[:MOST_HOLDERS]) for uuid, holders in found.items()}
+    return {uuid: _first(holders) for uuid, holders in found.items()}
+
+
+def must_list_claims(pods: Iterable[Object], claims: Iterable[PreparedClaim]) -> bool:
+    """Whether a container with a prepared claim runs, so that the kubelet lists a claim."""
+    prepared = {(claim.namespace, claim.name) for claim in claims}
+    for pod in pods:
+        meta, names = pod["metadata"], claim_names(pod)
+        is_running = (pod.get("status") or {}).get("phase") == "Running"
+        if is_running and not meta.get("deletionTimestamp"):
+            for container in pod["spec"].get("containers") or ():
+                for use in (container.get("resources") or {}).get("claims") or ():
+                    if (meta["namespace"], names.get(use["name"])) in prepared:
+                        return True
+    return False
 
 
 def _by_pod(
-    pod: Object | None,
-    name: str,
-    prepared: Mapping[tuple[str, str], Sequence[ClaimPart]],
-) -> tuple[set[str], set[str]]:
-    """The GPUs of a container by its pod, and those of all prepared claims of the pod."""
-    if pod is None:
-        return set(), set()
-    parts = {
-        entry: prepared.get((pod["metadata"]["namespace"], claim), ())
-        for entry, claim in claim_names(pod).items()
+    pod: Object, prepared: Mapping[tuple[str, str], Sequence[ClaimPart]]
+) -> tuple[set[tuple[str, str]], dict[str, set[str]]]:
+    """The claims of a pod, and the GPUs of each container by its name."""
+    claims = {
+        entry: (pod["metadata"]["namespace"], claim) for entry, claim in claim_names(pod).items()
     }
-    own = {
-        part.gpu
+    parts = {entry: prepared.get(claim, ()) for entry, claim in claims.items()}
+    gpus = {
+        container["name"]: {part.gpu for part in container_parts(pod, container, parts)}
         for container in containers_of(pod["spec"])
-        if container["name"] == name
-        for part in container_parts(pod, container, parts)
     }
-    return own, {part.gpu for of_claim in parts.values() for part in of_claim}
+    return {*claims.values()}, gpus
+
+
+def _first(holders: Collection[HoldingContainer]) -> tuple[HoldingContainer, ...]:
+    """At most MOST_HOLDERS, sorted: the first container of each pod comes before second ones."""
+    counts = Counter[tuple[str, str]]()
+    ranked: list[tuple[int, HoldingContainer]] = []
+    for one in sorted(holders):
+        ranked.append((counts[one.namespace, one.pod], one))
+        counts[one.namespace, one.pod] += 1
+    return tuple(sorted(one for _, one in sorted(ranked)[:MOST_HOLDERS]))
 
 
 def _containers(pods: Iterable[Object]) -> list[ListedContainer]:

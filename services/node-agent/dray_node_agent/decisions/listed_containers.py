@@ -11,5 +11,5 @@ class ListedContainer(msgspec.Struct, frozen=True, kw_only=True):
     container: str
     ids: dict[str, tuple[str, ...]] = {}
     """What device plugins gave it, by resource."""
-    devices: frozenset[str] = frozenset()
-    """The devices of its claims, also of requests that other containers name."""
+    claims: frozenset[tuple[str, str]] = frozenset()
+    """Namespace and name of its claims that have devices of dray's."""

@@ -1,7 +1,7 @@
 """The kubelet's pod resources API, v1."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,26 +54,29 @@ def _listed(pods: Iterable[Any]) -> Iterator[ListedContainer]:
                 if given.resource_name in IDS_PER_GPU:
                     known = ids.get(given.resource_name, ())
                     ids[given.resource_name] = (*known, *given.device_ids)
-            devices = frozenset(
-                one.device_name
+            claims = frozenset(
+                (claim.claim_namespace, claim.claim_name)
                 for claim in container.dynamic_resources
-                for one in claim.claim_resources
-                if one.driver_name == DRIVER
+                if any(one.driver_name == DRIVER for one in claim.claim_resources)
             )
-            if ids or devices:
+            if ids or claims:
                 yield ListedContainer(
                     namespace=pod.namespace,
                     pod=pod.name,
                     container=container.name,
                     ids=ids,
-                    devices=devices,
+                    claims=claims,
                 )
 
 
 class ContainerFollower:
     """Keeps what the kubelet lists, so that nobody waits for it."""
 
-    def __init__(self, socket: Path, *, every_s: float) -> None:
+    def __init__(
+        self, socket: Path, *, every_s: float, must_list_claims: Callable[[], bool]
+    ) -> None:
+        """``must_list_claims``: whether a container with a prepared claim runs now."""
+        self._must_list_claims = must_list_claims
         self._socket = socket
         self._every_s = every_s
         self.containers: tuple[ListedContainer, ...] | None = None
@@ -86,7 +89,7 @@ class ContainerFollower:
         while True:
             problem = ""
             try:
-                self.containers = await listed_containers(self._socket)
+                self.containers = await self._listed()
             except PodResourcesUnavailableError as error:
                 self.containers, problem = None, str(error)
             if problem != self.problem:
@@ -97,3 +100,15 @@ class ContainerFollower:
                 else:
                     log.info("metrics name pods as the kubelet lists them")
             await asyncio.sleep(self._every_s)
+
+    async def _listed(self) -> tuple[ListedContainer, ...]:
+        """Raises PodResourcesUnavailableError."""
+        must_list_claims = self._must_list_claims()  # before: a claim may be prepared meanwhile
+        listed = await listed_containers(self._socket)
+        if must_list_claims and not any(one.claims for one in listed):
+            raise PodResourcesUnavailableError(
+                f"the kubelet's pod resources API at {self._socket} lists no claim, but pods run "
+                "with claims; use Kubernetes 1.34 or newer, or enable the kubelet's feature gate "
+                "KubeletPodResourcesDynamicResources"
+            )
+        return listed
