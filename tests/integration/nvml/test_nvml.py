@@ -231,7 +231,9 @@ def test_a_card_that_is_lost_after_its_handle_is_lost(machine: Machine, probe: P
     assert [one["trouble"] for one in probe.gpus()] == ["gpu-lost", ""]
 
 
-def test_nonsense_of_the_driver_is_a_condition_of_its_card(machine: Machine, probe: Probe) -> None:
+def test_invalid_answers_of_nvml_are_a_condition_of_their_card(
+    machine: Machine, probe: Probe
+) -> None:
     machine.say(
         ("gpu", 2, uuid(2), "no \udcff text", 40960, "00000000:3D:00.0"),
         ("gpu", 3, uuid(3), machine.product, 40960, "no:address"),

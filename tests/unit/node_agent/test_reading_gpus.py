@@ -11,6 +11,7 @@ from dray_node_agent.agent import NodeAgent
 from dray_node_agent.decisions.gpus import GpuSnapshot
 from dray_node_agent.decisions.inventory import NodeState
 from dray_node_agent.gpus.reader import GpuReader
+from dray_node_agent.gpus.source import GpusUnavailableError
 
 BOUND_S = 60.0
 
@@ -49,6 +50,29 @@ async def test_cards_that_do_not_answer_are_a_problem_until_they_do() -> None:
     watching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await watching
+
+
+async def test_an_error_of_the_driver_says_what_could_not_be_done() -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("no text")
+
+    reader = GpuReader(
+        SimpleNamespace(
+            listen=lambda _: None,
+            read=refuse,
+            read_usage=refuse,
+            set_time_slice=refuse,
+            close=refuse,
+        )
+    )
+    for call, problem in (
+        (reader.read, "could not read the GPUs: no text"),
+        (reader.read_usage, "could not read the use of the GPUs: no text"),
+        (lambda: reader.set_time_slice("GPU-1", 2), "could not set the time slice of GPU-1"),
+        (reader.close, "could not release the driver: no text"),
+    ):
+        with pytest.raises(GpusUnavailableError, match=problem):
+            await call()
 
 
 class EventGpuSource(HungGpuSource):

@@ -70,7 +70,7 @@ _ERRORS: Final = (
     ValueError,  # a text that is not UTF-8, or not a number
     ArithmeticError,  # a card without memory
 )
-"""NVML refuses, or answers nonsense."""
+"""NVML refuses, or its answer is invalid."""
 _NO_MIG: Final = (
     pynvml.NVMLError_NotSupported,
     pynvml.NVMLError_FunctionNotFound,

@@ -41,15 +41,20 @@ class GpuReader:
                 loop.call_soon_threadsafe(self._event.set)
 
         self._source.listen(on_event)
-        return await self._call(self._source.read, self._deadline_s)
+        return await self._call("read the GPUs", self._source.read, self._deadline_s)
 
     async def read_usage(self) -> tuple[GpuUsage, ...]:
         """How much of each GPU is used. Raises GpusUnavailableError."""
-        return await self._call(self._source.read_usage, self._deadline_s)
+        return await self._call(
+            "read the use of the GPUs", self._source.read_usage, self._deadline_s
+        )
 
     async def set_time_slice(self, uuid: str, number: int) -> None:
         """Set a card's time slice. Raises TimeSliceError, GpusUnavailableError."""
-        await self._call(lambda: self._source.set_time_slice(uuid, number), self._deadline_s)
+        purpose = f"set the time slice of {uuid}"
+        await self._call(
+            purpose, lambda: self._source.set_time_slice(uuid, number), self._deadline_s
+        )
 
     async def wait(self, longest_s: float) -> None:
         """Wait until a GPU's health may have changed, at most so long."""
@@ -60,9 +65,10 @@ class GpuReader:
 
     async def close(self) -> None:
         """Release the driver, unless it hangs. Raises GpusUnavailableError."""
-        await self._call(self._source.close, min(self._deadline_s, _CLOSE_DEADLINE_S))
+        deadline_s = min(self._deadline_s, _CLOSE_DEADLINE_S)
+        await self._call("release the driver", self._source.close, deadline_s)
 
-    async def _call(self, call: Callable[[], T], deadline_s: float) -> T:
+    async def _call(self, purpose: str, call: Callable[[], T], deadline_s: float) -> T:
         async with self._turn:
             if self._late is not None:
                 await self._within(deadline_s, self._late)
@@ -71,8 +77,8 @@ class GpuReader:
             try:
                 return started.result()
             except (OSError, ValueError, ArithmeticError) as error:
-                # A file of the driver that can't be read, or nonsense of NVML.
-                raise GpusUnavailableError(f"the GPUs can't be read: {error}") from error
+                # A file of the driver that can't be read, or an invalid answer of NVML.
+                raise GpusUnavailableError(f"could not {purpose}: {error}") from error
 
     async def _within(self, deadline_s: float, call: "asyncio.Future[Any]") -> None:
         self._late = call
