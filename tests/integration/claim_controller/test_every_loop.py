@@ -147,6 +147,20 @@ CALLS: dict[str, set[Call]] = {
         ("patch", "resourceclaims", ""),
     },
 }
+UNTIL_SUCCESS: set[Call] = {("create", "leases", ""), ("list", NATIVE_POD_GROUPS.plural, "")}
+"""What a controller calls when it starts, until it succeeds: fails from then on, every time."""
+RARE: set[Call] = {("evict", "pods", "eviction"), ("patch", "queues", "status")}
+"""Calls that are made fewer times than there are errors."""
+NOT_AGAIN: set[Call] = {
+    ("create", "queues", ""),
+    ("get", "pods", ""),
+    *(("list", plural, "") for plural in OPTIONAL if plural != NATIVE_POD_GROUPS.plural),
+}
+"""Calls that are not made once the controller leads: these cases only show that all loops run."""
+CAUSES: dict[Call, tuple[Call, str]] = {
+    ("get", TEMPLATES.plural, ""): (("create", TEMPLATES.plural, ""), "409 exists"),
+}
+"""Calls that are made only after another one was answered so."""
 LOOP: ContextVar[str] = ContextVar("loop", default="")
 """Of a process or term, to which a task belongs that has no name of its own."""
 
@@ -161,6 +175,7 @@ class Client(MemoryKube):
         self.failures: list[KubeError] = []
         """What that call is answered with, every second time, once each."""
         self.calls = 0
+        self.causes = 0
         self.refusals: list[InjectedRefusal] = []
 
     async def _enter(self, request: KubeCall) -> None:
@@ -169,8 +184,13 @@ class Client(MemoryKube):
         self.made.setdefault(caller(), set()).add(call)
         if call == self.failing and self.failures:
             self.calls += 1
-            if self.calls % 2:
+            if self.calls % 2 or call in UNTIL_SUCCESS:
                 raise self.failures.pop(0)
+        cause, answer = CAUSES.get(self.failing, (None, ""))
+        if call == cause and self.failures:
+            self.causes += 1
+            if self.causes % 2:
+                raise ANSWERS[answer]()
         for refusal in self.refusals:
             if refusal.meets(request):
                 raise refusal.error.with_traceback(None)
@@ -408,13 +428,18 @@ class Team:
         return attempt_annotation(self.claim(pod), VOID)
 
 
-def run(scenario: Callable[[Everything], Awaitable[None]]) -> tuple[dict[str, set[Call]], set[str]]:
-    """Who has called what, and the names of a term's loops."""
+def run(
+    scenario: Callable[[Everything], Awaitable[None]],
+    before: Callable[[Everything], None] | None = None,
+) -> tuple[dict[str, set[Call]], set[str]]:
+    """Who has called what, and the names of a term's loops; ``before`` the controller starts."""
     made: dict[str, set[Call]] = {}
     loops: set[str] = set()
 
     async def main(clock: LoopClock) -> None:
         world = Everything(clock, made)
+        if before is not None:
+            before(world)
         await world.begin()
         try:
             await scenario(world)
@@ -502,11 +527,15 @@ def test_no_answer_ends_a_loop_or_keeps_it_from_other_objects(call: Call) -> Non
     # Nobody holds a Lease that is gone: the term ends, rightly.
     errors = [e for e in ERRORS if not (resource is LEASES and isinstance(e, NotFoundError))]
 
+    def fail(world: Everything) -> None:
+        world.client.failing, world.client.failures = call, list(errors)
+
     async def scenario(world: Everything) -> None:
         bad = {f"bad-{number}": error for number, error in enumerate(errors)}
         for team, error in bad.items():
             world.client.refusals += refusals(call, error, team)
-        world.client.failing, world.client.failures = call, list(errors)
+        if call not in UNTIL_SUCCESS:
+            fail(world)
         world.kube.expire_watches()
         await serve(world, "good", *bad)
 
@@ -522,6 +551,9 @@ def test_no_answer_ends_a_loop_or_keeps_it_from_other_objects(call: Call) -> Non
         await late.go_on()
         await late.is_served()
         world.assert_all_go_on()
+        used = len(errors) - len(world.client.failures)
+        least = 0 if call in NOT_AGAIN else 1 if call in RARE else len(errors)
+        assert used >= least, "the call was not made often enough"
 
-    made, loops = run(scenario)
+    made, loops = run(scenario, before=fail if call in UNTIL_SUCCESS else None)
     assert_named(made, loops)
