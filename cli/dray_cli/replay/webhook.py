@@ -101,7 +101,7 @@ def replay_reviews(lines: Sequence[Line], outcome: ReplayOutcome) -> None:
         with version_errors(f"review {reviewed.uid} ({reviewed.path}) of {reviewed.instance!r}"):
             answer = replay_answer(reviewed, view)
             made = write_review(reviewed.uid, answer)
-        if answer.unresolved:
+        if answer.unresolved and answer.allowed:  # A denial differs from what was answered.
             tally.unresolved.update({lookup.kind for lookup in answer.unresolved})
             continue
         if canonical(made) != canonical(reviewed.answer):

@@ -18,6 +18,7 @@ from dray.messages.facts import (
     Synced,
     TemplateObserved,
 )
+from dray.messages.rpc import Lookup, LookupReply
 from dray_webhook.decisions.injection import AdmissionIds
 from dray_webhook.decisions.pods import admit_pod
 from dray_webhook.decisions.pools import Installation
@@ -135,6 +136,11 @@ class Cluster:
     def server(self, **abilities: Any) -> None:
         """Change what the API server keeps."""
         self.view.apply(ClusterObserved(revision=2, **abilities))
+
+    def group(self, name: str) -> None:
+        """A PodGroup was looked up: it asks for no GPUs, or there is none."""
+        question = Lookup(kind="group", name=name, namespace="team-a")
+        self.view = self.view.with_answers({question: LookupReply()})
 
     def admit(self, pod: dict[str, Any], **more: Any) -> AdmissionAnswer:
         return admit_pod(request_for(pod, **more), self.view, self.rules, self.ids)

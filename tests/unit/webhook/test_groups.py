@@ -142,6 +142,7 @@ def test_pods_of_kubernetes_groups_are_bound_by_dray_on_dedicated_nodes(
 
 
 def test_a_pod_without_gpus_waits_for_its_group_at_the_gate(cluster: Cluster, patched: Any) -> None:
+    cluster.group("train")
     pod = rider({GROUP: "train"})
     after = patched(pod, cluster.admit(pod))
     assert after["spec"]["schedulerName"] == "default-scheduler"
@@ -166,6 +167,7 @@ def test_a_pod_without_gpus_and_group_is_kube_schedulers(cluster: Cluster, patch
 
 
 def test_scheduler_names_are_a_setting(cluster: Cluster, patched: Any) -> None:
+    cluster.group("train")
     pod = rider({GROUP: "train"}, schedulerName="volcano")
     assert cluster.admit(pod).patch == (), "Volcano's"
     cluster.rules = Installation(

@@ -73,7 +73,10 @@ def admit_cpu_task(
     pod = request.object or {}
     if GPUPOOL in annotations_of(pod):
         return _admit_to_pool(request, view, installation, ids)
-    group = join_group(pod, AnnotationFindings())
+    findings = AnnotationFindings()
+    group = join_group(pod, findings)
+    if findings.errors:
+        return admit_rider(pod, installation, ids)  # It refuses them.
     question = Lookup(kind="group", name=group.name, namespace=request.namespace)
     if question not in view.asked:  # The group may have been created a moment ago.
         return AdmissionAnswer(unresolved=(question,))
