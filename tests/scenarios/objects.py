@@ -40,7 +40,7 @@ class Scenario:
     options: Mapping[str, Any] | None = None
     """Options of the allocator."""
     default_pool: bool = False
-    """Whether the pool is the default one, of which a stack has one at a time."""
+    """Whether it is the default pool. A stack has one at a time."""
 
 
 def scenarios() -> list[Scenario]:

@@ -54,7 +54,8 @@ class LookupReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     queue_name: str = ""
     """For ``namespace``: the queue that it names for its PodGroups."""
     group_resources: tuple[str, ...] = ()
-    """For ``group``: the resources of which a PodGroup of Volcano has some in ``minResources``."""
+    """For ``group``: the resources in ``minResources`` of a PodGroup of Volcano, without those of
+    amount 0."""
     overlap: Overlap | None = None
     used_by: int | None = None
     """For ``use``: how many pods hold devices of the pool."""

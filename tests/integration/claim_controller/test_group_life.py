@@ -77,6 +77,16 @@ def refuse_to_bind(world: VirtualWorld, name: str) -> None:
     world.kube.refuse(InjectedRefusal(RefusedError("no", 403), "bind", PODS, name=name))
 
 
+async def run_two(world: VirtualWorld) -> None:
+    """A group of two pods runs."""
+    await group(world, minMember=2)
+    await pods(world, "a", "b")
+    await world.until(lambda: len(nodes(world)) == 2, "both are bound")
+    for name in ("a", "b"):
+        await run_pod(world, name)
+    await world.until(lambda: status(world).get("phase") == "Running", "it runs")
+
+
 def test_a_group_starts_as_a_whole_and_its_status_follows() -> None:
     async def scenario(world: VirtualWorld) -> None:
         world.allocate()
@@ -138,12 +148,7 @@ def test_a_group_that_stays_halfway_gives_all_back() -> None:
 def test_a_group_that_ran_waits_for_the_lost_pods_successor() -> None:
     async def scenario(world: VirtualWorld) -> None:
         world.allocate()
-        await group(world, minMember=2)
-        await pods(world, "a", "b")
-        await world.until(lambda: len(nodes(world)) == 2, "both are bound")
-        for name in ("a", "b"):
-            await run_pod(world, name)
-        await world.until(lambda: status(world).get("phase") == "Running", "it runs")
+        await run_two(world)
         await lose(world, "b")
         await world.clock.sleep(30)
         await pods(world, "b2")
@@ -157,12 +162,7 @@ def test_a_group_that_ran_waits_for_the_lost_pods_successor() -> None:
 def test_after_the_grace_period_the_rest_of_a_group_is_evicted() -> None:
     async def scenario(world: VirtualWorld) -> None:
         world.allocate()
-        await group(world, minMember=2)
-        await pods(world, "a", "b")
-        await world.until(lambda: len(nodes(world)) == 2, "both are bound")
-        for name in ("a", "b"):
-            await run_pod(world, name)
-        await world.until(lambda: status(world).get("phase") == "Running", "it runs")
+        await run_two(world)
         await lose(world, "b")
         begin = world.clock.monotonic_s()
         await world.until(lambda: is_evicted(world, "a"), "the other is evicted", 100)
@@ -303,12 +303,7 @@ def test_a_group_that_was_evicted_waits_in_the_queue_again() -> None:
     async def scenario(world: VirtualWorld) -> None:
         await act_for_volcano(world)
         world.allocate()
-        await group(world, minMember=2)
-        await pods(world, "a", "b")
-        await world.until(lambda: len(nodes(world)) == 2, "both are bound")
-        for name in ("a", "b"):
-            await run_pod(world, name)
-        await world.until(lambda: status(world).get("phase") == "Running", "it runs")
+        await run_two(world)
         await lose(world, "b")
         await world.until(lambda: is_evicted(world, "a"), "the other is evicted", 100)
         await lose(world, "a")

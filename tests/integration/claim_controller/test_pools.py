@@ -6,7 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from dray.api.names import DEDICATED_TAINT, DRIVER, POOL_LABEL
+from dray.api.names import (
+    DEDICATED_TAINT,
+    DRIVER,
+    OWNER_DRAY,
+    OWNER_KUBE_SCHEDULER,
+    POOL_LABEL,
+)
 from dray.kube.ports import EVENTS, NODES, POOLS, NotFoundError
 from dray.messages.decisions import NodeLeft, domain_lease
 from dray.messages.rpc import (
@@ -21,6 +27,7 @@ from dray.runtime.clock import ManualClock, SystemClock
 from dray_claim_controller.cache.object_texts import ObjectTexts
 from dray_claim_controller.pools.decisions.rules import PoolStatus
 from dray_claim_controller.pools.reconciler import PoolReconciler
+from dray_claim_controller.publication.publisher import Publisher
 
 
 async def test_a_node_moved_to_another_pool_enters_it_after_node_left(world: Any) -> None:
@@ -158,6 +165,37 @@ async def test_a_pool_says_what_it_has_and_what_it_lacks(world: Any) -> None:
     assert status["tflops"] == {"total": "624", "virtual": "624", "free": "524"}
     assert status["vram"] == {"total": "80Gi", "virtual": "80Gi", "free": "64Gi"}
     assert status["decisionLog"]["epoch"] == 1
+
+
+async def test_the_status_keeps_the_former_owner_while_facts_of_nodes_can_not_be_published(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be lost with the bus, and then it is all that tells who had the devices."""
+    await world.node("node-theirs", "theirs")
+    await world.ready(await world.start())
+    await world.pool("theirs", owner=OWNER_KUBE_SCHEDULER)
+
+    async def status() -> dict[str, Any]:
+        found: dict[str, Any] = (await world.kube.get(POOLS, "theirs")).get("status") or {}
+        return found
+
+    async def is_theirs() -> bool:
+        found = await status()
+        return found.get("nodes") == 1 and found.get("owner") == OWNER_KUBE_SCHEDULER
+
+    await world.until(is_theirs, "kube-scheduler has the node")
+
+    async def wait_for_the_bus(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Publisher, "flush", wait_for_the_bus)
+    await world.kube.patch(POOLS, "theirs", {"spec": {"owner": OWNER_DRAY}})
+
+    async def is_observed() -> bool:
+        return (await status()).get("observedGeneration") == 2
+
+    await world.until(is_observed, "the status is written")
+    assert (await status())["owner"] == OWNER_KUBE_SCHEDULER
 
 
 class Forgetting:

@@ -80,15 +80,21 @@ def degraded(health: Any) -> dict[str, str]:
     return {name: problem for name, problem in found.items() if problem}
 
 
+async def run_pod(stand: Any) -> str:
+    """Run pod ``p`` with claim ``c``, and end the kubelet; the claim's device."""
+    device = await stand.device()
+    await stand.make_claim("c", [device])
+    pod = await stand.make_pod("p", {"gpu": "c"})
+    await stand.reserve("c", pod)
+    async with stand.kubelet():
+        await stand.reaches("p", "Running")
+    return str(device)
+
+
 async def test_without_the_api_claims_say_it_and_the_agent_says_so_once(stand, eventually, capsys):
     await stand.tell_node()
     async with stand.agent() as health:
-        device = await stand.device()
-        await stand.make_claim("c", [device])
-        pod = await stand.make_pod("p", {"gpu": "c"})
-        await stand.reserve("c", pod)
-        async with stand.kubelet():
-            await stand.reaches("p", "Running")
+        device = await run_pod(stand)
         stand.group.pod_resources.unlink(missing_ok=True)
         await eventually(
             lambda: "is its folder mounted" in degraded(health).get("pod-resources", "")
@@ -111,12 +117,7 @@ async def test_a_kubelet_that_lists_no_claims_is_not_believed(stand, eventually)
 
     await stand.tell_node()
     async with stand.agent() as health:
-        device = await stand.device()
-        await stand.make_claim("c", [device])
-        pod = await stand.make_pod("p", {"gpu": "c"})
-        await stand.reserve("c", pod)
-        async with stand.kubelet():
-            await stand.reaches("p", "Running")
+        device = await run_pod(stand)
         async with lister(stand, without_claims):
             await eventually(lambda: "lists no claim" in degraded(health).get("pod-resources", ""))
             assert holders(health)[device] == {("default", "p", "main")}

@@ -56,9 +56,9 @@ def next_membership(
 ) -> NodeMembership:
     """The pool and the owner in the node's next fact."""
     published = by.published
-    if published is None and not _was_kube_schedulers(by.tombstone):
+    if published is None and not was_kube_schedulers(by.tombstone):
         return _first_membership(cache, node, wanted)
-    if published is None or _was_kube_schedulers(published):
+    if published is None or was_kube_schedulers(published):
         since_unix_s = published.recalled_unix_s if published and published.quarantined else None
         return _quarantined_membership(cache, node, wanted, since_unix_s, by.recall)
     name = "" if wanted is None else wanted.name
@@ -77,7 +77,14 @@ def former_owner(pool: Object) -> str:
     return stored_status(pool).get("owner") or OWNER_DRAY
 
 
-def _was_kube_schedulers(fact: NodeObserved | None) -> bool:
+def may_have_changed_hands(pool: Object) -> bool:
+    """Whether the pool was changed after its status was written: until then both owners may have
+    had its devices, which only the lost facts would tell."""
+    observed = stored_status(pool).get("observedGeneration")
+    return int(pool["metadata"].get("generation") or 0) > max(1, int(observed or 0))
+
+
+def was_kube_schedulers(fact: NodeObserved | None) -> bool:
     """Whether kube-scheduler had the node's devices, or may still have something in flight. Of a
     node that went and came back, too: its cards are the same devices."""
     if fact is None:
@@ -95,7 +102,7 @@ def _first_membership(cache: ObjectCache, node: str, wanted: Pool | None) -> Nod
     if wanted is None:
         return NodeMembership("")
     pool = cache.plain[POOLS.plural][wanted.name]
-    former, is_unsure = former_owner(pool), _may_have_changed_hands(pool)
+    former, is_unsure = former_owner(pool), may_have_changed_hands(pool)
     if _is_kube_schedulers(wanted):
         if (
             (former == OWNER_KUBE_SCHEDULER and not is_unsure)
@@ -107,13 +114,6 @@ def _first_membership(cache: ObjectCache, node: str, wanted: Pool | None) -> Nod
     if (former == OWNER_KUBE_SCHEDULER or is_unsure) and _has_devices(cache, node):
         return NodeMembership("", quarantined=True)
     return NodeMembership(wanted.name)
-
-
-def _may_have_changed_hands(pool: Object) -> bool:
-    """Whether the pool was changed after its status was written: until then both owners may have
-    had its devices, which only the lost facts would tell."""
-    observed = stored_status(pool).get("observedGeneration")
-    return int(pool["metadata"].get("generation") or 0) > max(1, int(observed or 0))
 
 
 def _quarantined_membership(

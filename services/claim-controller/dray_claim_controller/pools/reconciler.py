@@ -12,7 +12,12 @@ from dray_claim_controller.cache.cached_objects import FactKey
 from dray_claim_controller.cache.changes import ChangeFeed, Unread, enter, leave
 from dray_claim_controller.cache.stored_pool_status import remembered_log, stored_status
 from dray_claim_controller.execution.decisions.executions import OpenExecutions
-from dray_claim_controller.facts.handover import changes_owner, displayed_pool
+from dray_claim_controller.facts.handover import (
+    changes_owner,
+    displayed_pool,
+    may_have_changed_hands,
+    was_kube_schedulers,
+)
 from dray_claim_controller.facts.membership import assigned_pool
 from dray_claim_controller.facts.pool_capacity import waiting_in
 from dray_claim_controller.informers import Informers
@@ -244,7 +249,7 @@ class PoolReconciler:
         pool = self._members[name] = displayed_pool(fact, wanted)
         enter(self._nodes_of, pool, name)
         if wanted is not None and changes_owner(fact, wanted):
-            self._moving[name] = fact.quarantined
+            self._moving[name] = was_kube_schedulers(fact)
         self._dirty |= dict.fromkeys((pool, *cache.pool_selectors.of_node(name)))
         if self._settled.get(name) != (_taints(cache.plain[NODES.plural][name]), pool):
             self._queue.add(FactKey("node", name))
@@ -280,6 +285,11 @@ class PoolReconciler:
             return
         executions = self._executions().get(name)
         self._positions[name] = remembered_log(obj).last_sequence
+        if may_have_changed_hands(obj):
+            # The facts of its nodes may follow later. If they are lost before, only the status says
+            # who had the devices.
+            for node in [*self._nodes_of.get(name, ())]:
+                self._look_at_node(node)
         nodes = sorted(self._nodes_of.get(name, ()))
         status = self._informers.evaluate(
             PoolStatus(

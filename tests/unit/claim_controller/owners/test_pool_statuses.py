@@ -47,10 +47,18 @@ def test_until_all_nodes_have_changed_hands_the_former_owner_stands(
 
 def test_what_kube_scheduler_had_is_written_before_dray_has_it(world: World) -> None:
     """Its own status may not have been written while it had the nodes."""
+    world.give(OWNER_DRAY, generation=3, observedGeneration=1)
     found = status(world, moving=("n1",), is_recalled=True)
 
     assert found["owner"] == OWNER_KUBE_SCHEDULER
     assert ready(found) == ("False", "OwnerChanging")
+
+
+def test_a_pool_that_gets_a_node_of_kube_scheduler_goes_on_with_its_others(world: World) -> None:
+    found = status(world, moving=("n1",), is_recalled=True)
+
+    assert "owner" not in found
+    assert ready(found) == ("True", "Ready")
 
 
 OTHER = {"metadata": {"name": "other"}, "spec": {"nodeSelector": {POOL_LABEL: "p"}}}

@@ -11,7 +11,7 @@ from dray.kube.ports import POLICIES, POOLS, Object
 from dray.reasons import name_list
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.stored_pool_status import stored_status
-from dray_claim_controller.facts.handover import former_owner
+from dray_claim_controller.facts.handover import former_owner, may_have_changed_hands
 from dray_claim_controller.facts.membership import assigned_name, contested_nodes
 from dray_claim_controller.facts.pool_capacity import pool_totals, waiting_in
 from dray_claim_controller.pools.decisions.usage import allocated_claims, pods_of
@@ -90,15 +90,21 @@ def pool_status(
         status["servedBy"] = services.served_by
     elif before.get("servedBy") and (services.served_by == "" or pool.owner != OWNER_DRAY):
         status["servedBy"] = None
-    owner = former_owner(obj) if hands.moving else pool.owner
-    if hands.is_recalled:
-        owner = OWNER_KUBE_SCHEDULER
+    owner = _owner(obj, pool, hands)
     if owner != OWNER_DRAY or before.get("owner"):
         status["owner"] = owner
     remembered = before.get("decisionLog") or {}
     if log is not None and remembered.get("epoch") == log.epoch:
         status["decisionLog"] = {"epoch": log.epoch, "lastSequence": log.sequence}
     return status
+
+
+def _owner(obj: Object, pool: Pool, hands: OwnerChange) -> str:
+    """Who had the devices until all nodes have the pool's owner; this one afterwards. Of nodes that
+    came from another pool in quarantine, the pool's status need not tell."""
+    if hands.is_recalled and may_have_changed_hands(obj):
+        return OWNER_KUBE_SCHEDULER
+    return former_owner(obj) if hands.moving else pool.owner
 
 
 def is_news(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
@@ -210,8 +216,7 @@ def _readiness(
         return False, NODES_IN_OTHER_POOLS, f"no node is in this pool: {overlap.message}"
     if not nodes:
         return False, "NoNodes", "no node is in this pool"
-    former = former_owner(cache.plain[POOLS.plural][pool.name])
-    if hands.is_recalled or (hands.moving and former != pool.owner):
+    if _owner(cache.plain[POOLS.plural][pool.name], pool, hands) != pool.owner:
         return False, "OwnerChanging", _in_between(pool, hands)
     if is_unserved:
         return False, _NOT_SERVED, _NOT_SERVED_WHY
