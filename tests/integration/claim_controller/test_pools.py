@@ -93,9 +93,13 @@ async def test_a_pool_takes_no_node_from_another_and_both_report_it(world: Any) 
     assert lost["Ready"][:2] == ("False", "NodesInOtherPools")
     assert "it selects nodes that other pools have: node-1 (default-pool)" in lost["Ready"][2]
     assert kept["Ready"][:2] == ("True", "Ready")
-    fact = await world.newest("node", "node-1")
-    assert fact["node"]["pool"] == before["node"]["pool"] == "default-pool"
-    assert fact["also_selected_by"] == ["greedy"]
+
+    async def published() -> bool:
+        fact = await world.newest("node", "node-1")
+        assert fact["node"]["pool"] == before["node"]["pool"] == "default-pool"
+        return fact.get("also_selected_by") == ["greedy"]
+
+    await world.until(published, "the node's fact names the other pool")
 
     async def event() -> Any:
         return [

@@ -302,7 +302,7 @@ async def test_gpus_that_can_not_be_read_are_a_sentence_and_the_agent_goes_on(st
         await eventually(lambda: health.ready)
         file = stand.group.state_dir / "unhealthy"
         file.write_bytes(b"0 xid-\xff\n")
-        await eventually(lambda: "can't be read" in (health._checks["gpus"]() or ""))
+        await eventually(lambda: "could not read the GPUs" in (health._checks["gpus"]() or ""))
         file.write_text("0 xid-79\n")
         await eventually(lambda: health.ready)
 
