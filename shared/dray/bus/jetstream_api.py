@@ -25,6 +25,8 @@ from dray.messages.base import Delivered, Outgoing
 TIMEOUT_S: Final = 5.0
 NANO: Final = 1_000_000_000
 
+_MAX_CONSUMERS: Final = 100_000
+"""Per stream; each node-agent has one. Without a number, nats-server 2.15 allows 1,000."""
 _STREAM_NOT_FOUND: Final = 10059
 STREAM_NAME_IN_USE: Final = 10058
 _NO_MESSAGE: Final = 10037
@@ -170,6 +172,7 @@ def stream_config(spec: StreamSpec) -> dict[str, Any]:
         "max_age": int((spec.max_age_s or 0) * NANO),
         "max_bytes": spec.max_bytes or -1,
         "max_msgs_per_subject": 1 if spec.last_per_subject else -1,
+        "max_consumers": _MAX_CONSUMERS,
         "duplicate_window": int(spec.duplicate_window_s * NANO),
         "allow_msg_ttl": spec.message_ttl,
         "allow_direct": True,

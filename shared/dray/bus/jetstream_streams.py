@@ -49,8 +49,8 @@ class JetStreamStreams:
                     raise
                 return False
             return True
-        if any(found.get(key, _absent(value)) != value for key, value in wanted.items()):
-            await _ask_to_keep(session, f"STREAM.UPDATE.{spec.name}", {**found, **wanted})
+        if _differs(found, wanted):
+            await _update(session, found, wanted)
         return False
 
     async def raise_replicas(self, session: Session, name: str) -> None:
@@ -95,6 +95,23 @@ class JetStreamStreams:
             wanted=wanted,
             why=str(error),
         )
+
+
+async def _update(session: Session, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    subject = f"STREAM.UPDATE.{wanted['name']}"
+    try:
+        await _ask_to_keep(session, subject, {**found, **wanted})
+    except JetStreamRefusedError:
+        # nats-server before 2.12.5 can't change the limit of consumers; its default is none.
+        older = {**wanted, "max_consumers": found.get("max_consumers", -1)}
+        if older == wanted:
+            raise
+        if _differs(found, older):
+            await _ask_to_keep(session, subject, {**found, **older})
+
+
+def _differs(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    return any(found.get(key, _absent(value)) != value for key, value in wanted.items())
 
 
 async def _ask_to_keep(session: Session, subject: str, config: dict[str, Any]) -> None:

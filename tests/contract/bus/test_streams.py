@@ -5,10 +5,15 @@ from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
+from tests.contract.bus.conftest import NatsWorld
 from tests.contract.bus.messages import LATEST, LOG, message, snapshot
 
+from dray.bus.jetstream import JetStreamBus
+from dray.bus.jetstream_api import ask, stream_info
+from dray.bus.jetstream_readings import make
 from dray.bus.ports import Bus, NoRoomError, StaleSequenceError, StreamMissingError, StreamSpec
 from dray.messages.base import Delivered
+from dray.messages.rpc import Reading
 
 
 async def test_a_stream_is_made_once(bus: Bus) -> None:
@@ -45,6 +50,23 @@ async def test_a_stream_that_exists_is_given_a_limit(bus: Bus) -> None:
     await bus.ensure(StreamSpec("S", ("t.a",), max_bytes=100_000))
     await bus.publish(message("t.a", "x" * 30_000))
     assert [m.sequence for m in await snapshot(bus.read("S"))] == [9, 10, 11]
+
+
+async def test_thousands_read_one_stream(nats_world: NatsWorld) -> None:
+    """By default, nats-server 2.15 allows 1,000 consumers: large clusters have more nodes. A stream
+    that was made without a limit gets it, too."""
+    bus = await nats_world.bus()
+    assert isinstance(bus, JetStreamBus)
+    await bus.ensure(LOG)
+    session = bus._connection.session()
+    config = (await stream_info(session, "LOG"))["config"]
+    await ask(session, "STREAM.UPDATE.LOG", {**config, "max_consumers": -1})
+    assert await bus.ensure(LOG) is False
+    await bus.publish(message("t.log.1"))
+    reading = Reading(stream="LOG", start=1)
+    opened = await asyncio.gather(*(make(session, reading) for _ in range(1_010)))
+    assert not any(reply.error for reply in opened)
+    assert [one.sequence for one in await snapshot(bus.read("LOG"))] == [1]
 
 
 async def test_a_limit_that_the_server_has_no_room_for_is_refused_as_such(bus: Bus) -> None:
