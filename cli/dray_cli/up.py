@@ -18,6 +18,8 @@ from dray_sandbox.layout import (
     DEFAULT_MODELS,
     DEFAULT_NODES,
     DEFAULT_POOLS,
+    MOST_AGENT_PROCESSES,
+    MOST_REAL_NODES,
     ControlPlane,
     KubeletKind,
     StackOptions,
@@ -27,7 +29,14 @@ from dray_sandbox.stack_file import DEFAULT_NAME, StackFile
 
 
 @click.command()
-@click.option("--nodes", type=click.IntRange(0, 500), default=DEFAULT_NODES, show_default=True)
+@click.option(
+    "--nodes",
+    type=click.IntRange(0, 2000),
+    default=DEFAULT_NODES,
+    show_default=True,
+    help=f"Above {MOST_AGENT_PROCESSES}, one process runs all simulated nodes' agents. "
+    f"At most {MOST_REAL_NODES} with real kubelets.",
+)
 @click.option(
     "--gpus-per-node", type=click.IntRange(0, 64), default=DEFAULT_GPUS, show_default=True
 )
@@ -127,6 +136,8 @@ def up(
     control_plane = control_plane_for(kubelet, control_plane)
     if kubelet == "simulated" and (images or not services):
         raise click.UsageError("--image and --no-services need --kubelet real")
+    if kubelet == "real" and nodes > MOST_REAL_NODES:
+        raise click.UsageError(f"--nodes {nodes}: at most {MOST_REAL_NODES} with --kubelet real")
     name = stack or DEFAULT_NAME
     with StepProgress() as say:
         options = StackOptions(
@@ -136,6 +147,7 @@ def up(
             images=images,
             services=services,
             nodes=played,
+            agents_in_one=kubelet == "simulated" and nodes > MOST_AGENT_PROCESSES,
             allocators=allocators,
             keep=keep,
             restart=restart,

@@ -1,26 +1,29 @@
 """``python -m dray_sandbox.agents``: runs the node-agents of many nodes in one process.
 
 Each is a complete agent with its own simulated GPUs, slices, plugin socket, CDI files, checkpoint
-and bus connection, which carries the node's identity. They share the connection to Kubernetes.
-One process per node would take 60 MB each.
+and bus connection, which carries the node's identity. They share the connection to Kubernetes and
+the watches. One process per node would take 60 MB each; here a node takes 0.5 MB.
 """
 
 import argparse
 import asyncio
+import contextlib
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dray.api.errors import DrayError, InvalidInputError
 from dray.kube import api
+from dray.kube.ports import PODS, SLICES, Kube
 from dray.runtime import lifetime, logs
 from dray.runtime.health import HealthPages
 from dray.runtime.settings import load
 from dray.telemetry import spans
-from dray_node_agent.app import SERVICE, assemble, connect_bus, open_gpus
+from dray_node_agent.app import SERVICE, assemble, connect_bus, open_gpus, prepared_folders
 from dray_node_agent.settings import NodeAgentSettings, NodeGroup
+from dray_sandbox.shared_watches import SharedWatches
 
 _PARTS = 8
 
@@ -60,9 +63,11 @@ async def run(settings: NodeAgentSettings, nodes: Sequence[NodeGroup]) -> None:
     logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
     spans.configure(SERVICE, settings.instance)
     buses = await asyncio.gather(*(connect_bus(settings, node) for node in nodes))
-    kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
+    connected = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
+    watches = SharedWatches(connected, PODS, SLICES)
+    kube = cast(Kube, watches)
     health = HealthPages(settings.health.host, settings.health.port)
-    loops: dict[str, Any] = {}
+    loops: dict[str, Any] = {"watches": watches.run}
     for node, bus in zip(nodes, buses, strict=True):
         own = HealthPages()  # this agent's checks; never served
         agent = assemble(node, node.name, bus, kube, open_gpus(node), own)
@@ -87,7 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = load(NodeAgentSettings)
     try:
         nodes = [_node_group(text, settings.node) for text in options.node]
-        asyncio.run(run(settings, nodes))
+        with contextlib.ExitStack() as folders:
+            for node in nodes:
+                folders.enter_context(prepared_folders(node))
+            asyncio.run(run(settings, nodes))
     except DrayError as error:
         print(f"agents: {error}", file=sys.stderr)
         return 1

@@ -27,6 +27,10 @@ GPU_RESOURCES = (GPU_RESOURCE,)
 """Resources that mean whole GPUs of dray: local clusters have no device plugin but dray's."""
 DEFAULT_NODES = 3
 DEFAULT_GPUS = 8
+MOST_AGENT_PROCESSES = 24
+"""How many simulated nodes of `dray up` have a node-agent process each, of 60 MB."""
+MOST_REAL_NODES = 24
+"""Each is a kubelet, containerd, kube-proxy and a node-agent."""
 
 
 @dataclass(frozen=True, slots=True)

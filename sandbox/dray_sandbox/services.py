@@ -17,6 +17,12 @@ _STOPS_WITHIN_S = 12.0
 """Services drain in less than ten seconds."""
 _READY_WITHIN_S = 120.0
 """Long, because ten processes may start at once on a busy machine."""
+_STARTED_IN_S = 0.5
+"""How long a node in a process of many may take to start, on a busy machine."""
+_NODES_PER_S = 20
+"""How many nodes one process of many reads again per second."""
+_PERIODS_S = {"POLL": 1, "USAGE": 5, "RESYNC": 30}
+"""How often a node-agent of few nodes reads again."""
 _ORDER = 20
 _KUBELET_ORDER = 15
 """A kubelet stops after its plugins."""
@@ -147,7 +153,7 @@ class ServicePrograms:
             argv=(sys.executable, "-m", "dray_sandbox.kubelet", *flags),
             ready=answers(url),
             health_url=url,
-            ready_within_s=_READY_WITHIN_S,
+            ready_within_s=_ready_within_s(len(self.options.nodes)),
             order=_KUBELET_ORDER,
         )
 
@@ -199,7 +205,11 @@ class ServicePrograms:
             "DRAY_NODE__NAME": nodes[0].name,  # each agent's name is in its flag
             "DRAY_NODE__BOARD": "simulated",
         }
-        return self._service("node-agents", "dray_sandbox.agents", "node-agent", own, flags)
+        for name, usual_s in _PERIODS_S.items():  # a change is seen at once in any case
+            period_s = max(usual_s, len(nodes) // _NODES_PER_S)
+            own[f"DRAY_NODE__{name}"] = f"{period_s}s"
+        agents = self._service("node-agents", "dray_sandbox.agents", "node-agent", own, flags)
+        return replace(agents, ready_within_s=_ready_within_s(len(nodes)))
 
     def _service(
         self,
@@ -236,6 +246,11 @@ class ServicePrograms:
 def node_agent_name(node: str) -> str:
     """The name of the process."""
     return f"node-agent-{node}"
+
+
+def _ready_within_s(nodes: int) -> float:
+    """For one process of so many nodes."""
+    return _READY_WITHIN_S + _STARTED_IN_S * nodes
 
 
 def _replicas(name: str, count: int) -> list[str]:

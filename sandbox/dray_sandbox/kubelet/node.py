@@ -25,7 +25,7 @@ from dray_sandbox.kubelet.plan import HOST, NodePlan
 
 LEASE_NAMESPACE = "kube-node-lease"
 _LEASE_DURATION_S = 40
-RENEW_EVERY_S = 5.0
+RENEW_EVERY_S = 10.0
 """Kubelets take 10 s; a local stack loses silent nodes sooner than a cluster."""
 NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 

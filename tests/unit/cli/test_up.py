@@ -1,4 +1,4 @@
-"""``dray up`` without a choice takes the control plane that is there, and builds none."""
+"""``dray up``: the control plane without a choice, and the processes of many nodes."""
 
 import pytest
 
@@ -61,3 +61,34 @@ def test_the_sandbox_says_how_to_get_the_real_one(
 
     printed = capsys.readouterr()
     assert "`dray up --control-plane real` builds it once" in printed.out + printed.err
+
+
+@pytest.mark.parametrize(("nodes", "in_one"), [(24, False), (25, True), (2000, True)])
+def test_one_process_runs_the_agents_of_many_nodes(
+    started: list[StackOptions], nodes: int, in_one: bool
+) -> None:
+    """A process per node takes 60 MB each: a few hundred fill a laptop's memory."""
+    up("--nodes", str(nodes), "--control-plane", "sandbox")
+
+    assert [(len(one.nodes), one.agents_in_one) for one in started] == [(nodes, in_one)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--nodes", "2001"), "2001 is not in the range 0<=x<=2000"),
+        (("--nodes", "25", "--kubelet", "real"), "--nodes 25: at most 24 with --kubelet real"),
+    ],
+)
+def test_more_nodes_than_a_machine_can_run_are_refused(
+    started: list[StackOptions],
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    expected: str,
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["up", *arguments])
+
+    assert ended.value.code == 2
+    assert expected in " ".join(capsys.readouterr().err.split())
+    assert not started

@@ -6,11 +6,9 @@ GPUs unhealthy: one line per GPU with its index or uuid, and a reason (``3 xid-7
 
 import math
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid5
 
@@ -18,6 +16,7 @@ import msgspec
 
 from dray.api.errors import InvalidInputError
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot, GpuUsage
+from dray_node_agent.gpus.file_watcher import FileWatcher
 
 _NAMESPACE = UUID("3d1f6f4e-9a55-5c0e-8a53-6a1f0c5d7b10")
 _GIB = 2**30
@@ -38,7 +37,7 @@ _LINKED = ("A100", "H100", "H200", "B200", "GB200", "V100")
 _SLICES = 7
 """Compute slices of a card that MIG divides."""
 _LOAD = re.compile(r"([0-9]{1,3})-([0-9]{1,3})/([1-9][0-9]{0,5})s")
-_LOOK_EVERY_S = 0.1
+_HEALTH_FILES = FileWatcher()
 _IDLE_C, _WARMER_C = 35, 45
 _IDLE_W, _MORE_W = 70, 330
 _PROFILE = re.compile(r"(?P<slices>[1-7])g\.(?P<gib>[1-9][0-9]{0,2})gb")
@@ -78,8 +77,7 @@ class SimulatedGpus:
         product, memory_gib = _PRODUCTS[model]
         half = (count + 1) // 2
         self._on_event: Callable[[], None] = lambda: None
-        self._watcher: threading.Thread | None = None
-        self._closed = threading.Event()
+        self._stop_watching: Callable[[], None] | None = None
         self._load = _Load.parsed(load)
         self._clock_s = clock_s
         self._health_file = health_file
@@ -128,20 +126,13 @@ class SimulatedGpus:
     def listen(self, on_event: Callable[[], None]) -> None:
         """Have ``on_event`` called when the health file changes, as NVML does at an XID."""
         self._on_event = on_event
-        if self._health_file is not None and self._watcher is None:
-            watch = partial(self._watch, self._health_file, _version(self._health_file))
-            self._watcher = threading.Thread(target=watch, name="health file", daemon=True)
-            self._watcher.start()
+        if self._health_file is not None and self._stop_watching is None:
+            self._stop_watching = _HEALTH_FILES.watch(self._health_file, lambda: self._on_event())
 
     def close(self) -> None:
-        """End the thread that watches the health file."""
-        self._closed.set()
-
-    def _watch(self, file: Path, seen: tuple[int, int]) -> None:
-        while not self._closed.wait(_LOOK_EVERY_S):
-            if (now := _version(file)) != seen:
-                seen = now
-                self._on_event()
+        """Watch the health file no longer."""
+        if self._stop_watching is not None:
+            self._stop_watching()
 
     def _unhealthy(self) -> dict[str, str]:
         if self._health_file is None:
@@ -152,15 +143,6 @@ class SimulatedGpus:
             return {}
         entries = [line.split(maxsplit=1) for line in lines if line.strip()]
         return {entry[0]: entry[1].strip() if len(entry) > 1 else "unhealthy" for entry in entries}
-
-
-def _version(file: Path) -> tuple[int, int]:
-    """A value that differs after each change of a file; zeros if the file does not exist."""
-    try:
-        status = file.stat()
-    except OSError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_ino
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,142 @@
+"""One watch of each kind of objects for the node-agents of many nodes.
+
+Each agent watches the objects of its node. On one small API server, thousands of such watches
+would take most of its time: it compares every change with each of them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import structlog
+
+from dray.kube.ports import (
+    Changed,
+    Deleted,
+    Kube,
+    KubeError,
+    Listed,
+    Object,
+    Resource,
+    Transform,
+    WatchEvent,
+)
+from dray.runtime.backoff import Backoff
+
+_OF_NODE: Final = "spec.nodeName="
+
+
+class SharedWatches:
+    """The Kubernetes API of ``kube`` for many nodes. A watch of the objects of one node, selected
+    by ``spec.nodeName``, is a part of one watch of all nodes' objects, which ``run`` follows."""
+
+    def __init__(self, kube: Kube, *resources: Resource) -> None:
+        """``resources``: the kinds whose watches are shared."""
+        self._kube = kube
+        self._kinds = {resource: _SharedWatch(kube, resource) for resource in resources}
+
+    def __getattr__(self, name: str) -> Any:
+        """Every other method is that of ``kube``."""
+        return getattr(self._kube, name)
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        transform: Transform | None = None,
+    ) -> AsyncIterator[WatchEvent]:
+        """As ``Kube.watch``; a shared watch raises nothing."""
+        shared = self._kinds.get(resource)
+        node = field_selector.removeprefix(_OF_NODE)
+        if shared is None or node == field_selector or namespace or label_selector or transform:
+            return self._kube.watch(
+                resource,
+                namespace,
+                label_selector=label_selector,
+                field_selector=field_selector,
+                transform=transform,
+            )
+        return shared.of_node(node)
+
+    async def run(self) -> None:
+        """Loop: follow the shared watches. A refusal is logged, and the watch is tried again."""
+        async with asyncio.TaskGroup() as group:
+            for shared in self._kinds.values():
+                group.create_task(shared.run())
+
+
+class _SharedWatch:
+    """The objects of one kind, by node, and who watches them."""
+
+    def __init__(self, kube: Kube, resource: Resource) -> None:
+        self._kube = kube
+        self._resource = resource
+        self._by_node: dict[str, dict[str, Object]] = {}
+        """Objects by UID, by node."""
+        self._revision: int | None = None
+        """The newest resourceVersion that was seen; None: nothing is listed yet."""
+        self._queues: dict[str, list[asyncio.Queue[WatchEvent]]] = {}
+
+    async def run(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                await self._follow(backoff)
+            except KubeError as error:
+                structlog.get_logger().error(
+                    "not watched, will retry", watch=self._resource.plural, error=str(error)
+                )
+            await backoff.pause()
+
+    async def _follow(self, backoff: Backoff) -> None:
+        async for event in self._kube.watch(self._resource):
+            backoff.reset()
+            match event:
+                case Listed(objects, revision):
+                    self._list(objects, revision)
+                case Changed(obj) | Deleted(obj):
+                    self._change(obj, event)
+
+    async def of_node(self, node: str) -> AsyncIterator[WatchEvent]:
+        """The events of one node's objects, beginning with those that are known."""
+        queue: asyncio.Queue[WatchEvent] = asyncio.Queue()
+        if self._revision is not None:
+            queue.put_nowait(self._listed(node, self._revision))
+        self._queues.setdefault(node, []).append(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._queues[node].remove(queue)
+
+    def _list(self, objects: tuple[Object, ...], revision: int) -> None:
+        self._by_node = {}
+        for obj in objects:
+            self._of(obj)[obj["metadata"]["uid"]] = obj
+        self._revision = revision
+        for node, queues in self._queues.items():
+            for queue in queues:
+                queue.put_nowait(self._listed(node, revision))
+
+    def _change(self, obj: Object, event: Changed | Deleted) -> None:
+        self._revision = int(obj["metadata"]["resourceVersion"])
+        if isinstance(event, Changed):
+            self._of(obj)[obj["metadata"]["uid"]] = obj
+        else:
+            self._of(obj).pop(obj["metadata"]["uid"], None)
+        for queue in self._queues.get(_node_of(obj), ()):
+            queue.put_nowait(event)
+
+    def _listed(self, node: str, revision: int) -> Listed:
+        return Listed(tuple(self._by_node.get(node, {}).values()), revision)
+
+    def _of(self, obj: Object) -> dict[str, Object]:
+        return self._by_node.setdefault(_node_of(obj), {})
+
+
+def _node_of(obj: Object) -> str:
+    """The node of an object; empty: it has none."""
+    return str(obj["spec"].get("nodeName") or "")
