@@ -12,6 +12,10 @@ import pytest
 from tests.conformance.stand import results_of
 from tests.real_node.cluster import DEDICATED, GPU_VARIABLE, GPUS, NODE_OF, REAL_NODE, RealCluster
 
+from dray.bus.topology import FACTS_STREAM
+from dray.messages.base import decode
+from dray.messages.facts import ClaimObserved
+
 pytestmark = REAL_NODE
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
@@ -133,3 +137,13 @@ async def test_dray_follows_kubernetes_back_to_an_older_state(real_cluster: Real
     await real_cluster.submit("next", DEDICATED, gpu_count=str(GPUS), vram_request="8Gi")
     await real_cluster.running("next")
     await real_cluster.recounted()
+
+    async def counts() -> bool:
+        subject = f"dray.state.claim.v1.{DEDICATED}.{claim['metadata']['uid']}"
+        fact = await real_cluster.bus.last(FACTS_STREAM, subject)
+        return fact is not None and not decode(fact, ClaimObserved).deleted
+
+    await real_cluster.until(counts, "the claim of returns counts again")
+    await real_cluster.delete("kept", "returns", "next")
+    await real_cluster.submit("whole", DEDICATED, gpu_count=str(GPUS), tflops_request="312")
+    await real_cluster.running("whole")

@@ -10,6 +10,7 @@ from dray.api.claims import Claim, GivenUp
 from dray.kube.ports import (
     CLAIMS,
     PODS,
+    POOLS,
     Deleted,
     Kube,
     KubeError,
@@ -50,6 +51,9 @@ class Informers:
         self._changed = asyncio.Event()
         self._served: dict[str, Resource] = {}
         """The served versions of optional kinds, by plural."""
+        self._restored: dict[Resource, int] = {}
+        """Kinds whose list was older than what was known, with the revision from which on a list
+        says everything."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -58,6 +62,7 @@ class Informers:
                 is_optional = resource.plural in OPTIONAL
                 watch = self._watch_if_served if is_optional else self._watch
                 group.create_task(watch(resource), name=f"watch-{resource.plural}")
+            group.create_task(self._list_restored(), name="list-restored")
 
     async def synced(self) -> None:
         """Wait until all kinds were listed once."""
@@ -213,6 +218,24 @@ class Informers:
                 )
                 await asyncio.sleep(_AGAIN_S)
 
+    async def _list_restored(self) -> None:
+        """List kinds again once an API server whose store was restored from a backup has reached
+        the revision that it had before. Up to then an object that a list lacks may be newer."""
+        while True:
+            while self._restored:
+                await asyncio.sleep(_AGAIN_S)
+                try:
+                    reached = (await self._kube.list(POOLS)).resource_version
+                    due = {kind: at for kind, at in self._restored.items() if at <= reached}
+                    await self.relist(due)
+                except KubeError as error:
+                    structlog.get_logger().info("not listed again yet", error=str(error))
+                    continue
+                for kind, at in due.items():
+                    if self._restored[kind] == at:  # It was not restored again meanwhile.
+                        del self._restored[kind]
+            await self.changed()
+
     async def _apply(self, resource: Resource, event: WatchEvent) -> None:
         if isinstance(event, Listed):
             for _ in self._recorder.apply_list(resource, event):
@@ -221,6 +244,8 @@ class Informers:
             self._recorder.apply(resource, event)
 
     async def _fold(self, resource: Resource, event: WatchEvent) -> None:
+        if isinstance(event, Listed) and event.is_older:
+            self._restored[resource] = self.cache.revision
         await self._apply(resource, event)
         self._complain()
         for listener in tuple(self.listeners):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from dray.kube.api_transport import GoneError, PageReader, Transport
-from dray.kube.api_watch import NOT_IDENTIFIED, has_revision, is_identified, watch
+from dray.kube.api_watch import NOT_IDENTIFIED, ServerStore, has_revision, is_identified, watch
 from dray.kube.convert_metadata import is_revision
 from dray.kube.kubeconfig import server_access
 from dray.kube.ports import (
@@ -58,6 +58,7 @@ class KubeApi:
     def __init__(self, transport: Transport, manager: str) -> None:
         self._transport = transport
         self._manager = {"fieldManager": manager}
+        self._store = ServerStore()
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """See ``Kube.get``."""
@@ -104,7 +105,8 @@ class KubeApi:
             )
 
         selectors = _selectors(label_selector, field_selector)
-        return watch(self._transport, resource, resource.path(namespace), selectors, relist)
+        path = resource.path(namespace)
+        return watch(self._transport, resource, path, selectors, relist, self._store)
 
     async def create(
         self, resource: Resource, obj: Object, namespace: str = "", *, dry_run: bool = False

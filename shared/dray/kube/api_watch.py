@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dray.kube.api_transport import GoneError, Transport
@@ -38,12 +39,31 @@ _SILENCE_S: Final = 30.0
 """Time beyond its timeout after which a silent watch is closed."""
 
 
+class OlderStoreError(GoneError):
+    """The store of the API server was restored from a backup."""
+
+
+@dataclass(slots=True)
+class ServerStore:
+    """What the watches of one API server know of its store."""
+
+    restorations: int = 0
+    """How often a watch found it restored from a backup. All other watches list again then: the
+    server may have passed their revisions before they look."""
+
+    def expect(self, restorations: int) -> None:
+        """Raises OlderStoreError if it was restored since it had been so often."""
+        if self.restorations != restorations:
+            raise OlderStoreError("another watch found the store of the API server restored")
+
+
 async def watch(
     transport: Transport,
     resource: Resource,
     path: str,
     selectors: dict[str, str],
     relist: Callable[[], Awaitable[Listed]],
+    store: ServerStore,
 ) -> AsyncGenerator[WatchEvent, None]:
     """See ``Kube.watch``."""
     import structlog  # With rich, slow to import, and most verbs watch nothing
@@ -51,23 +71,28 @@ async def watch(
     backoff = Backoff(0.1, 10.0)
     log = structlog.get_logger().bind(watch=resource.plural)
     version: int | None = None
-    admitted = was_away = False
+    restorations = store.restorations
+    admitted = was_away = is_older = False
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     while True:
         wait_s = 0.0
         try:
             if version is None:
+                restorations = store.restorations
                 listed = await relist()
                 admitted = True
                 version = listed.resource_version
-                yield listed
-            elif was_away:
-                await _check_store(transport, path, version)
+                yield replace(listed, is_older=is_older)
+                is_older = was_away = False
+            store.expect(restorations)
+            if was_away:
+                await _check_store(transport, path, version, store)
             was_away = False
             flow = _events(transport, path, selectors, version)
             async with contextlib.aclosing(flow) as events:
                 async for kind, obj in events:
+                    store.expect(restorations)
                     if not (
                         has_revision(obj) if kind == _BOOKMARK else is_identified(obj, resource)
                     ):
@@ -78,6 +103,7 @@ async def watch(
                     if kind != _BOOKMARK:
                         yield _event(resource, kind, obj)
         except GoneError as error:
+            is_older = is_older or isinstance(error, OlderStoreError)
             version = None
             log.info("listing again", why=str(error))
         except (KubeUnavailableError, NotFoundError) as error:
@@ -92,16 +118,17 @@ async def watch(
         await backoff.pause(wait_s)
 
 
-async def _check_store(transport: Transport, path: str, version: int) -> None:
-    """Raises GoneError if the server has not reached this version: its store was restored from a
-    backup, and a watch would show nothing below this version."""
+async def _check_store(transport: Transport, path: str, version: int, store: ServerStore) -> None:
+    """Raises OlderStoreError if the server has not reached this version: its store was restored
+    from a backup, and a watch would show nothing below this version."""
     page = await transport.call("GET", path, query={"limit": "1"})
     metadata = page.get("metadata")
     revision = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
     if not is_revision(revision):
         raise KubeUnavailableError(f"GET {path}: {str(page)[:_SHOWN]} is not a list")
     if int(revision) < version:
-        raise GoneError(
+        store.restorations += 1
+        raise OlderStoreError(
             f"the API server is at version {revision}, and was at {version}: its store was restored"
         )
 

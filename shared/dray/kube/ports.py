@@ -155,6 +155,9 @@ class Listed:
     resource_version: int
     is_whole: bool = True
     """False: objects with unreadable metadata were left out."""
+    is_older: bool = False
+    """Whether the server has not reached a revision again that it had before: its store was
+    restored from a backup."""
 
 
 @dataclass(frozen=True, slots=True)

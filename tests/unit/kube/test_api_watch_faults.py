@@ -75,6 +75,28 @@ async def test_a_watch_lists_again_when_the_store_was_restored(served, store, ex
     async with asyncio.timeout(20), aclosing(api.watch(PODS)) as watch:
         events = [await anext(watch) for _ in range(3)]
     assert [type(event) for event in events] == [Listed, Changed, expected]
+    older = [event.is_older for event in events if isinstance(event, Listed)]
+    assert older == ([False, True] if expected is Listed else [False])
+
+
+async def test_all_watches_list_again_when_one_found_the_store_restored(served) -> None:
+    """The server may have passed the revision of the second before that one looks."""
+    script = Script()
+    script.lists = [listing(5, "a"), listing(40, "b"), listing(20, "a"), listing(30, "b")]
+    away = status(503, "ServiceUnavailable")
+    script.watches = [away]
+    script.store = listing(20)
+    api = await served(script.answer)
+    async with (
+        asyncio.timeout(20),
+        aclosing(api.watch(PODS)) as first,
+        aclosing(api.watch(PODS)) as second,
+    ):
+        assert [one["metadata"]["name"] for one in (await anext(first)).objects] == ["a"]
+        assert [one["metadata"]["name"] for one in (await anext(second)).objects] == ["b"]
+        assert (await anext(second)).is_older
+        script.store = listing(45)
+        assert (await anext(first)).is_older
 
 
 IDENTITY = pod("x", 7)["metadata"]

@@ -142,7 +142,8 @@ class ObjectCache:
         self._numbers = itertools.count()
         self._claim_uids: dict[tuple[str, str], str] = {}
         self._pods_of_node: dict[str, dict[str, None]] = {}
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._gone: OrderedDict[str, int] = OrderedDict()
+        """UIDs of deleted objects, with the revision at which they were known to be."""
         self.node_revision: dict[str, int] = {}
         self.revision = 0
         """Highest resourceVersion of any object."""
@@ -230,7 +231,7 @@ class ObjectCache:
                 self._drop(resource, uid, name, revision)
         is_first = resource.plural not in self.listed
         for number, new in enumerate(changed, start=1):
-            self._put(resource, new, watched=True)
+            self._put_listed(resource, new, revision)
             if is_first and number % _PUT_AT_ONCE == 0:
                 yield
         self.revision = max(self.revision, revision)
@@ -369,6 +370,17 @@ class ObjectCache:
         else:
             self._put_plain(resource, new)
 
+    def _put_listed(self, resource: Resource, new: ConvertedObject, revision: int) -> None:
+        """Put an object of a list of this revision. One that was deleted up to then, or was known
+        in a newer version, is what a store has that was restored from a backup."""
+        if self._gone.get(new.uid, revision + 1) <= revision:
+            del self._gone[new.uid]
+        known = self._known_revision(resource, new.uid, new.name)
+        if known is not None and new.revision < known <= revision:
+            self._drop(resource, new.uid, new.name, revision)
+            del self._gone[new.uid]
+        self._put(resource, new, watched=True)
+
     def problem_of(self, key: FactKey, why: str) -> ObjectProblem | None:
         """The object of a fact, with its problem; None if the object is gone."""
         if key.kind == "claim" and (cached := self.claims.get(key.identity)) is not None:
@@ -394,6 +406,14 @@ class ObjectCache:
             return found, self._known_revision(found, key.identity, "")
         version = self.plain[found.plural].version(key.identity)
         return found, None if version is None else version.revision
+
+    def is_restored(self, key: FactKey, revision: int) -> bool:
+        """Whether an object that was at a revision is in an older version now, although the watch
+        has shown everything up to there: the API server's store was restored from a backup."""
+        found = self.object_of(key)
+        if found is None or found[1] is None:
+            return False
+        return found[1] < revision <= self.listed.get(found[0].plural, 0)
 
     def is_unreadable(self, key: FactKey) -> bool:
         """Whether the object of a fact exists and can't be read: its last fact stays."""
@@ -602,7 +622,7 @@ class ObjectCache:
 
     def _drop(self, resource: Resource, uid: str, name: str, revision: int) -> None:
         self.revision = max(self.revision, revision)
-        self.remember_deleted(uid)
+        self.remember_deleted(uid, revision)
         self._note_readable(_key_of(resource, uid, name))
         if resource is CLAIMS:
             self._drop_claim(uid, revision)
@@ -839,12 +859,12 @@ class ObjectCache:
         """Whether an object was deleted."""
         return uid in self._gone
 
-    def remember_deleted(self, uid: str) -> None:
+    def remember_deleted(self, uid: str, revision: int) -> None:
         """Remember a deleted object, so that a late response does not restore it."""
-        self._gone[uid] = None
+        self._gone[uid] = revision
         if len(self._gone) > _REMEMBERED_GONE:
             self._gone.popitem(last=False)
 
     def restore_gone(self, uids: Iterable[str]) -> None:
         """Restore the UIDs of deleted objects."""
-        self._gone = OrderedDict.fromkeys(uids)
+        self._gone = OrderedDict.fromkeys(uids, self.revision)

@@ -25,6 +25,9 @@ class Publish(RecordedRule[tuple[Fact, ...]], frozen=True, kw_only=True, tag="pu
     """The last fact about it (a ``Fact``), tombstones included."""
     doubted: tuple[Any, ...] = ()
     """Later ones, of which it is unknown whether they are stored."""
+    restored: bool = False
+    """Whether the object is in an older version than ``before``, because the API server's store was
+    restored from a backup."""
     left: tuple[tuple[str, int], ...] = ()
     """For nodes: the highest node-left revision by domain."""
     closing: tuple[str, ...] = ()
@@ -40,11 +43,11 @@ class Publish(RecordedRule[tuple[Fact, ...]], frozen=True, kw_only=True, tag="pu
         if fact is None and self.key.kind != SliceObserved.NAME and cache.is_unreadable(self.key):
             return ()  # The object exists: its last fact stays.
         if not self.limit_bytes:
-            return tuple(plan(self.key, before, fact, self.revision, self.doubted))
+            return tuple(plan(self.key, before, fact, self.revision, self.doubted, self.restored))
         reduced = None if fact is None else fit_to_limit(fact, self.limit_bytes)
         if fact is not None and reduced is None:
             return ()
-        planned = plan(self.key, before, reduced, self.revision, self.doubted)
+        planned = plan(self.key, before, reduced, self.revision, self.doubted, self.restored)
         fitted = (fit_to_limit(one, self.limit_bytes) for one in planned)
         return tuple(one for one in fitted if one is not None)
 

@@ -110,9 +110,11 @@ def plan(
     fact: Fact | None,
     revision: int,
     doubted: Sequence[Fact] = (),
+    restored: bool = False,
 ) -> list[Fact]:
     """What to publish after ``before`` so that readers know ``fact``. ``doubted``: what may be
-    stored since, so that ``fact`` is published even if it is ``before`` again."""
+    stored since, so that ``fact`` is published even if it is ``before`` again. ``restored``: the
+    object went back to a version that is older than ``before``."""
     if doubted:
         return _plan_in_doubt(before, fact, revision, doubted)
     if fact is None:
@@ -123,7 +125,8 @@ def plan(
     if not before.deleted and _same(before, fact):
         return []
     replaced = before.deleted or uid_of(before) != uid_of(fact)
-    if _read_at(fact) < _read_at(before) and not replaced and key.kind not in _DERIVED:
+    is_behind = read_at(fact) < read_at(before) and not restored
+    if is_behind and not replaced and key.kind not in _DERIVED:
         return []
     newer = msgspec.structs.replace(fact, revision=max(fact.revision, before.revision + 1))
     moved = subject_of(before) != subject_of(fact) and not before.deleted
@@ -132,7 +135,7 @@ def plan(
     return [_moved(before, newer), newer] if moved else [newer]
 
 
-def _read_at(fact: Fact) -> int:
+def read_at(fact: Fact) -> int:
     """The resourceVersion of the object that the fact is of. A fact of a claim or pod says more
     than its object, so that its own revision may be above that."""
     match fact:
@@ -151,7 +154,7 @@ def kind_behind(cache: ObjectCache, key: FactKey, fact: Fact) -> Resource | None
     about = FactKey(NodeObserved.NAME, key.identity) if is_of_agent else key
     if (found := cache.object_of(about)) is None or (is_of_agent and fact.deleted):
         return None
-    (resource, cached), revision = found, fact.revision if fact.deleted else _read_at(fact)
+    (resource, cached), revision = found, fact.revision if fact.deleted else read_at(fact)
     if cache.listed.get(resource.plural, 0) >= revision and not is_of_agent:
         return None
     if cached is None:

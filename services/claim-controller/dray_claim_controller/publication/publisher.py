@@ -56,7 +56,7 @@ from dray_claim_controller.facts.decisions import Publish
 from dray_claim_controller.facts.fact_queue import FactEntry, FactQueue
 from dray_claim_controller.facts.facts_time import FactsTime
 from dray_claim_controller.facts.handover import QuarantineTerms
-from dray_claim_controller.facts.outbox import Outbox, kind_behind
+from dray_claim_controller.facts.outbox import Outbox, kind_behind, read_at
 from dray_claim_controller.facts.size_limit import too_large
 from dray_claim_controller.tracing import is_traced, publishing
 
@@ -456,7 +456,10 @@ class Publisher:
     def _publish_rule(self, key: FactKey, revision: int) -> Publish:
         before, doubted = self._outbox.newest(key), self._outbox.doubted(key)
         if key.kind != NodeObserved.NAME:
-            return Publish(key=key, revision=revision, before=before, doubted=doubted)
+            restored = before is not None and self._cache.is_restored(key, read_at(before))
+            return Publish(
+                key=key, revision=revision, before=before, doubted=doubted, restored=restored
+            )
         left = [
             (domain, at)
             for domain in _domains_of(self._outbox.last(key))
