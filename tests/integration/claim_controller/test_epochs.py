@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from tests.integration.claim_controller.world import hold_before_writing
 
 from dray.api.claims import first_attempt, last_attempt_before
@@ -197,8 +198,12 @@ async def test_a_bus_that_is_merely_away_stops_no_execution(world: Any) -> None:
     assert running.controller.term.epochs.opened == {"default-pool": 1}
 
 
-async def test_a_pod_committed_in_a_lost_log_is_bound_in_the_next_epoch(world: Any) -> None:
-    """The controller died between commit and binding, and NATS lost the order."""
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_pod_committed_in_a_lost_log_is_bound_in_the_next_epoch(
+    world: Any, is_deleted: bool
+) -> None:
+    """The controller died between commit and binding, and NATS lost the order. A claim that is
+    deleted meanwhile stays, because it is reserved for the pod."""
 
     async def hook(name: str, _: Any) -> None:
         if name == "bind":
@@ -210,6 +215,9 @@ async def test_a_pod_committed_in_a_lost_log_is_bound_in_the_next_epoch(world: A
     await world.until(world.allocations, "the claim is committed")
     await first.stop()
     world.bus.server.lose_everything()
+    if is_deleted:
+        await world.kube.delete(CLAIMS, (await world.claim())["metadata"]["name"], "default")
+        assert claim_from(await world.claim()).deleting
     second = await world.start("second")
     await world.until(world.bindings, "the pod is bound")
 

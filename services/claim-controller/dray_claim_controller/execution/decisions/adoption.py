@@ -1,7 +1,8 @@
 """Pods that have all their devices, are not started, and whose decision is in no log. Pure.
 
 The log of an ended epoch is not read any more, but what it committed stays in
-``ResourceClaim.status``. Only the binding is missing, or the gate is still there.
+``ResourceClaim.status``. Only the binding is missing, or the gate is still there. A claim that was
+deleted counts, too: Kubernetes keeps it as long as it is reserved for the pod.
 """
 
 from dray.api.names import OWNER_DRAY
@@ -64,7 +65,7 @@ def is_unfinished(cache: ObjectCache, cached: CachedPod) -> bool | None:
 
 def _decision(cached: CachedResourceClaim) -> ClaimDecision | None:
     claim = cached.claim
-    if claim.allocation is None or not claim.allocation.node or claim.deleting:
+    if claim.allocation is None or not claim.allocation.node:
         return None
     return decided(claim) if claim.void < claim.decision else None
 
