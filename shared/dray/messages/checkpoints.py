@@ -19,6 +19,11 @@ from dray.messages.decisions import (
 )
 
 
+def is_first_part(record: AnyRecord) -> bool:
+    """Whether a checkpoint begins with the record."""
+    return isinstance(record, Checkpoint) and record.part == 1
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointParts:
     """The parts of a checkpoint that were read, in their order; values of the whole."""
@@ -30,7 +35,7 @@ class CheckpointParts:
         writer did not finish."""
         if not isinstance(record, Checkpoint):
             return NO_PARTS
-        if record.part == 1:
+        if is_first_part(record):
             return CheckpointParts((record,))
         last = self.parts[-1] if self.parts else None
         if last is None or (record.part, record.parts) != (last.part + 1, last.parts):

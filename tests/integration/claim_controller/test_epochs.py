@@ -4,12 +4,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.integration.claim_controller.kubernetes import POOL
+from tests.integration.claim_controller.test_trimming import AT_ONCE, checkpoint, something
 from tests.integration.claim_controller.world import hold_before_writing
 
 from dray.api.claims import first_attempt, last_attempt_before
 from dray.bus.topology import FACTS_STREAM, LEASES_STREAM, STREAMS
 from dray.kube.convert import claim_from
-from dray.kube.ports import CLAIMS, LEASES, PODS, POOLS
+from dray.kube.ports import CLAIMS, LEASES, PODS, POOLS, ConflictError
 from dray.messages.decisions import decode_record, log_stream
 from dray_claim_controller.settings import Lease, Streams
 
@@ -163,6 +165,51 @@ async def test_a_log_that_ends_below_what_was_seen_is_a_lost_one(world: Any) -> 
     second = await world.ready(await world.start("second"))
 
     assert second.controller.term.epochs.opened == {"default-pool": 2}
+
+
+async def test_a_lost_log_stays_lost_when_it_has_grown_before_its_next_epoch_was_written(
+    world: Any,
+) -> None:
+    """An allocator goes on with the rest of the log while the leader's write conflicts."""
+    first = await world.ready(await world.start("first"))
+    await first.stop()
+    log = {"status": {"decisionLog": {"epoch": 1, "lastSequence": 3}}}
+    await world.kube.patch(POOLS, "default-pool", log, subresource="status")
+    kube = world.kube.peer()
+    patch, conflicts = kube.patch, []
+
+    async def conflicting(resource: Any, name: str, body: Any, **options: Any) -> Any:
+        if resource is POOLS and "decisionLog" in body.get("status", {}) and not conflicts:
+            conflicts.append(name)
+            for _ in range(2):
+                await world.append(something())
+            raise ConflictError("the object has been modified")
+        return await patch(resource, name, body, **options)
+
+    kube.patch = conflicting
+    second = await world.ready(await world.start("second", kube=kube))
+    assert conflicts
+    assert second.controller.term.epochs.opened == {"default-pool": 2}
+
+
+async def test_a_log_without_the_checkpoint_that_was_published_is_a_lost_one(world: Any) -> None:
+    """While nobody led it lost its newest record, and has grown again since."""
+    first = await world.ready(await world.start("first", logs=AT_ONCE))
+    last = await world.append(checkpoint())
+
+    async def published() -> bool:
+        (domain,) = (await world.facts())["domain"]
+        return [one["sequence"] for one in domain.get("checkpoints", [])] == [last]
+
+    await world.until(published, "the fact says where readers may begin")
+    await first.stop()
+    world.bus.server.named(log_stream("default-pool", 1)).lose_tail(1)
+    assert await world.append(something()) == last
+    second = await world.start("second")
+    await world.until(
+        lambda: second.controller.term and second.controller.term.epochs.opened.get(POOL) == 2,
+        "epoch 2",
+    )
 
 
 async def test_a_log_that_lost_unread_records_is_opened_again(world: Any) -> None:

@@ -14,7 +14,7 @@ from dray.messages.decisions import (
     decode_record,
     encode_record,
 )
-from dray.messages.facts import ClaimObserved, DomainObserved, PodObserved
+from dray.messages.facts import CheckpointPosition, ClaimObserved, DomainObserved, PodObserved
 from dray_allocator.core.handle import handle, recompute
 from dray_allocator.state.domain import LogFold
 from dray_allocator.state.state import AllocatorState
@@ -172,6 +172,28 @@ def test_a_reader_may_start_at_a_checkpoint(make_world):
     handle(state, RecordSeen("pool", 1, len(log), log[-1]))
     assert dict(state.device_usage.claims()) == dict(world.state.device_usage.claims())
     assert state.domains["pool"].current.pods == world.state.domains["pool"].current.pods
+
+
+def test_a_reader_that_meets_no_checkpoint_where_one_was_published_reads_from_the_first_record(
+    world,
+):
+    """The log lost its newest records, the checkpoint among them, and has grown again."""
+    world.full()
+    log = world.logs["pool"]
+    last = len(log)
+    assert not isinstance(log[-1], Checkpoint)
+    other = AllocatorState()
+    for sequence, fact in enumerate(world.facts, 1):
+        handle(other, FactSeen(sequence, fact))
+    published = (CheckpointPosition(sequence=last, now_unix_s=0.0),)
+    named = DomainObserved(revision=2, domain="pool", epoch=1, checkpoints=published)
+    handle(other, FactSeen(len(world.facts) + 1, named))
+    assert handle(other, RecordSeen("pool", 1, last, log[-1])) == [Follow("pool", 1)]
+    assert other.domains["pool"].confirmed == LogFold()
+    for sequence, record in enumerate(log, 1):
+        assert handle(other, RecordSeen("pool", 1, sequence, record)) == []
+    assert other.domains["pool"].read
+    assert other.domains["pool"].current == world.state.domains["pool"].confirmed
 
 
 def test_every_record_can_be_computed_again_from_what_it_was_based_on(world):

@@ -1,11 +1,13 @@
 """Applies what is read of decision logs; decides nothing."""
 
+from dray.messages.checkpoints import is_first_part
 from dray.messages.decisions import AnyRecord, Checkpoint, Released
 from dray_allocator.state.domain import SchedulingDomain, subjects
 from dray_allocator.state.facts import Changes
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import (
     Effect,
+    Follow,
     LogLost,
     LogShortened,
     RecordSeen,
@@ -19,6 +21,11 @@ def fold_record(state: AllocatorState, event: RecordSeen) -> list[Effect]:
     domain = state.domains.get(event.domain)
     if domain is None or domain.epoch != event.epoch:
         return []
+    is_first = domain.confirmed.sequence == 0
+    if is_first and 1 < domain.start == event.sequence and not is_first_part(event.record):
+        # The log lost its newest records, this checkpoint among them, and has grown again.
+        domain.start = 1
+        return [Follow(_begin_again(state, domain).name, domain.epoch)]
     effects: list[Effect] = []
     if 0 < domain.confirmed.sequence < event.sequence - 1:
         # The records between were trimmed: the log begins with a checkpoint now.

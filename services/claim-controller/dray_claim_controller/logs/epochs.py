@@ -62,6 +62,9 @@ class Epochs:
         """Current epoch by domain."""
         self.closing: set[str] = set()
         """Domains without a pool whose decisions are being voided."""
+        self.lost: dict[str, int] = {}
+        """Epoch by domain of a log that was seen to be lost. It may have grown again since, past
+        what it had lost, and is lost all the same."""
         self._bus = bus
         self._kube = kube
         self._informers = informers
@@ -101,7 +104,8 @@ class Epochs:
             seen_sequence=seen,
             facts_created=self._facts_created,
         )
-        if self._informers.evaluate(rule):
+        if self.lost.get(domain) == remembered.epoch or self._informers.evaluate(rule):
+            self.lost[domain] = remembered.epoch
             epoch = await self._begin(domain, pool)
         else:
             epoch = remembered.epoch

@@ -19,6 +19,7 @@ from dray.bus.dead import dead_letter
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.kube.ports import NODES, POOLS, ConflictError, KubeError, NotFoundError
 from dray.messages.base import Delivered
+from dray.messages.checkpoints import is_first_part
 from dray.messages.decisions import (
     LOG_PREFIX,
     AnyRecord,
@@ -145,6 +146,7 @@ class Followers:
         short = state is None or state.last_sequence < _end_of(executions)
         if short and self._read.get(domain) is executions and domain in self._tasks:
             structlog.get_logger().warning("a decision log is short", domain=domain)
+            self._epochs.lost[domain] = executions.epoch
             self._tasks.pop(domain).cancel()
             self._look_again(domain)
 
@@ -221,7 +223,16 @@ class Followers:
                 except msgspec.MsgspecError as error:
                     await self._pass_over(executions, delivered, str(error))
                     record = None
+                is_start = executions.sequence == 0 and 1 < start == delivered.sequence
+                if is_start and record is not None and not is_first_part(record):
+                    raise StreamMissingError(
+                        f"record {start} of {stream} is not the checkpoint that was published: "
+                        "the log lost its newest records and has grown again"
+                    )
                 self._fold(executions, delivered, record, live=history)
+        except StreamMissingError:
+            self._epochs.lost[domain] = epoch
+            raise
         finally:
             if self._read.get(domain) is executions:
                 del self._read[domain]
