@@ -202,6 +202,7 @@ int nvmlDeviceGetName(void *handle, char *text, unsigned int length)
 
 int nvmlDeviceGetMinorNumber(void *handle, unsigned int *minor)
 {
+    DESCRIBED(handle);
     *minor = ((Device *)handle)->index;
     return SUCCESS;
 }

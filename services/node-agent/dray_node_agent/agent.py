@@ -251,7 +251,7 @@ class NodeAgent:
         # MPS has a process of its own on each GPU, also while no claim is.
         if self._state is None or self._state.enforcement.enforcer != MPS:
             claimed = {device.device for claim in self._claims() for device in claim.devices}
-            found = foreign_gpus(snapshot, self.usage, claimed)
+            found = foreign_gpus(snapshot, self.usage, claimed, self._suspected)
         foreign, self._suspected = found & self._suspected, found
         if foreign == self._foreign:
             return

@@ -264,6 +264,53 @@ def test_a_failed_row_remapping_and_ecc_errors_make_a_card_unhealthy(
     assert probe.gpus()[1]["trouble"] == "row-remapping-failed"
 
 
+@pytest.mark.parametrize("error", [pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_UNKNOWN])
+def test_counters_that_can_not_be_read_now_change_no_health(
+    machine: Machine, probe: Probe, error: int
+) -> None:
+    """Where rows are remapped, ECC errors are no news: as health they would evict pods."""
+    machine.say(("ecc", 0, 3), ("remap", 0, 0), ("ecc", 1, 3), ("remap", 1, 1))
+    before = [(gpu["trouble"], gpu["ecc"]) for gpu in probe.gpus()]
+    assert before == [("", True), ("row-remapping-failed", True)]
+    for function in ("nvmlDeviceGetRemappedRows", "nvmlDeviceGetEccMode"):
+        machine.say(("fails", 0, function, error), ("fails", 1, function, error))
+    assert [(gpu["trouble"], gpu["ecc"]) for gpu in probe.gpus()] == before
+    machine.take_back("fails")
+    machine.take_back("remap")
+    assert [gpu["trouble"] for gpu in probe.gpus()] == ["uncorrected-ecc", "uncorrected-ecc"]
+    machine.say(("fails", 0, "nvmlDeviceGetTotalEccErrors", error))
+    assert [gpu["trouble"] for gpu in probe.gpus()] == ["uncorrected-ecc", "uncorrected-ecc"]
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        ("nvmlDeviceGetMinorNumber", pynvml.NVML_ERROR_UNKNOWN),
+        ("nvmlDeviceGetPciInfo_v3", pynvml.NVML_ERROR_TIMEOUT),
+        ("nvmlDeviceGetNumGpuCores", pynvml.NVML_ERROR_TIMEOUT),
+    ],
+)
+def test_a_new_card_is_not_published_with_guesses(
+    machine: Machine, probe: Probe, function: str, error: int
+) -> None:
+    """They would last until the agent restarts; a guessed number is another card's device file."""
+    machine.say(("fails", 0, function, error))
+    assert [gpu["uuid"] for gpu in probe.gpus()] == [uuid(1)]
+    machine.take_back("fails")
+    first, _ = probe.gpus()
+    assert (first["uuid"], first["pci_bus_id"], first["cores"]) == (uuid(0), address(0), 6912)
+
+
+def test_a_card_whose_processes_can_not_be_read_is_not_one_without_processes(
+    machine: Machine, probe: Probe
+) -> None:
+    probe.gpus()
+    machine.say(("process", 0, 4711, 1000))
+    function = "nvmlDeviceGetComputeRunningProcesses_v3"
+    machine.say(("fails", 0, function, pynvml.NVML_ERROR_TIMEOUT))
+    assert [one["uuid"] for one in probe.ask("read_usage")] == [uuid(1)]
+
+
 def test_usage_is_read_with_processes(machine: Machine, probe: Probe) -> None:
     probe.gpus()
     machine.say(("used", 0, 1024, 87, 40, 61, 250500), ("process", 0, 4711, 1000))

@@ -24,6 +24,13 @@ def test_a_busy_gpu_without_a_claim_has_foreign_processes():
     assert foreign_gpus(SNAPSHOT, [], ()) == frozenset()
 
 
+def test_a_gpu_that_can_not_be_read_is_judged_as_before():
+    first, second, third = SNAPSHOT.gpus
+    usage, before = [GpuUsage(third.uuid)], frozenset(gpu.uuid for gpu in SNAPSHOT.gpus)
+    claimed = {device_name(second.uuid)}
+    assert foreign_gpus(SNAPSHOT, usage, claimed, before) == {first.uuid}
+
+
 def test_a_claim_of_an_instance_explains_its_card_and_of_a_card_its_instances():
     for claimed in (INSTANCE, CARD):
         usage = busy(CARD, INSTANCE)

@@ -4,7 +4,7 @@ Such a process uses memory and compute that dray counts as free: it was started 
 by another device plugin, or by a privileged pod.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -16,13 +16,17 @@ _FOREIGN: Final = "processes"
 
 
 def foreign_gpus(
-    snapshot: GpuSnapshot, usage: Iterable[GpuUsage], claimed: Collection[str]
+    snapshot: GpuSnapshot,
+    usage: Sequence[GpuUsage],
+    claimed: Collection[str],
+    before: frozenset[str] = frozenset(),
 ) -> frozenset[str]:
     """UUIDs of the GPUs with such processes. ``claimed``: devices with prepared claims. A claim
-    also explains what runs on the card of its MIG instance, or on the instances of its card."""
+    also explains what runs on the card of its MIG instance, or on the instances of its card.
+    ``before``: what was found at the last look; it counts for GPUs that could not be read now."""
     explained = {gpu.uuid for gpu in snapshot.gpus if device_name(gpu.uuid) in claimed}
     explained |= {gpu.parent_uuid for gpu in snapshot.gpus if gpu.uuid in explained} - {""}
-    running = {one.uuid for one in usage if one.processes}
+    running = {one.uuid for one in usage if one.processes} | (before - {one.uuid for one in usage})
     return frozenset(gpu.uuid for gpu in snapshot.gpus if _is_foreign(gpu, running, explained))
 
 

@@ -71,11 +71,13 @@ _ERRORS: Final = (
     ArithmeticError,  # a card without memory
 )
 """NVML refuses, or its answer is invalid."""
-_NO_MIG: Final = (
+_UNSUPPORTED: Final = (
     pynvml.NVMLError_NotSupported,
     pynvml.NVMLError_FunctionNotFound,
     pynvml.NVMLLibraryMismatchError,
 )
+"""The GPU or its driver does not have this. After any other error it may."""
+_NO_ANSWER: Final = (pynvml.NVMLError_GpuIsLost, pynvml.NVMLError_Timeout)
 _REMOVED: Final = (pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument)
 """There is no such MIG instance. After any other error it may exist and be in use."""
 Place = tuple[str, int | None]
@@ -177,7 +179,8 @@ class NvmlGpus:
         if not self._closing.is_set():
             self._closing.set()
             self._thread.join(timeout=2 * _EVENT_WAIT_MS / 1000)
-            _optional(pynvml.nvmlShutdown, default=None)
+            with contextlib.suppress(*_ERRORS):
+                pynvml.nvmlShutdown()
 
     def _read_card(self, index: int) -> list[Gpu]:
         """A card and its MIG instances. Raises pynvml.NVMLError."""
@@ -186,15 +189,16 @@ class NvmlGpus:
         known, *_ = self._cards.get(uuid) or (self._new_card(handle, index, uuid),)
         card = msgspec.structs.replace(
             known,
-            ecc=_ecc(handle),
-            health_error=self._event_error(uuid) or _counted_error(handle),
+            ecc=_ecc(handle, known.ecc),
+            health_error=self._event_error(uuid) or _counted_error(handle, known.health_error),
         )
         return [card, *_of_each(_instances(handle), partial(self._instance, card))]
 
     def _new_card(self, handle: Any, index: int, uuid: str) -> Gpu:
-        pci = _optional(pynvml.nvmlDeviceGetPciInfo, handle, default=None)
+        pci = _if_supported(pynvml.nvmlDeviceGetPciInfo, handle)
         address = pci_address(_text(pci.busId)) if pci else ""
-        minor = int(_optional(pynvml.nvmlDeviceGetMinorNumber, handle, default=index))
+        found = _if_supported(pynvml.nvmlDeviceGetMinorNumber, handle)
+        minor = index if found is None else int(found)  # a guess may be another GPU's file
         self._minors[uuid] = minor
         capability = _optional(pynvml.nvmlDeviceGetCudaComputeCapability, handle, default=None)
         clock = _optional(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM, default=0)
@@ -357,7 +361,7 @@ def _instances(handle: Any) -> list[Any]:
         if mode != pynvml.NVML_DEVICE_MIG_ENABLE:
             return []
         most = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)
-    except _NO_MIG:
+    except _UNSUPPORTED:
         return []
     return _of_each(range(most), partial(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle))
 
@@ -404,8 +408,14 @@ def _clock(handle: Any, kind: int) -> int | None:
     return None if clock is None else int(clock)
 
 
-def _ecc(handle: Any) -> bool | None:
-    mode = _optional(pynvml.nvmlDeviceGetEccMode, handle, default=None)
+def _ecc(handle: Any, known: bool | None) -> bool | None:
+    """Whether ECC is on; None: the GPU has none. ``known``: as it was read last."""
+    try:
+        mode = _if_supported(pynvml.nvmlDeviceGetEccMode, handle)
+    except pynvml.NVMLError_GpuIsLost:
+        raise
+    except _ERRORS:
+        return known
     return None if mode is None else bool(mode[0] == pynvml.NVML_FEATURE_ENABLED)
 
 
@@ -422,7 +432,9 @@ def _processes(handle: Any) -> tuple[GpuProcess, ...]:
 
 
 def _cuda_version() -> str:
-    number = _optional(pynvml.nvmlSystemGetCudaDriverVersion_v2, default=0)
+    number = 0
+    with contextlib.suppress(*_ERRORS):
+        number = pynvml.nvmlSystemGetCudaDriverVersion_v2()
     return f"{number // 1000}.{number % 1000 // 10}" if number else ""
 
 
@@ -441,12 +453,23 @@ def _nvlink_remotes(handle: Any) -> list[str]:
     return list(remotes)
 
 
-def _counted_error(handle: Any) -> str:
-    """Health error from the GPU's counters: uncorrected ECC errors, failed row remapping."""
-    remapped = _optional(pynvml.nvmlDeviceGetRemappedRows, handle, default=None)
-    if remapped is not None:
-        return "row-remapping-failed" if remapped[3] else ""
-    errors = _ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
+def _counted_error(handle: Any, known: str) -> str:
+    """Health error from the GPU's counters: failed row remapping, or uncorrected ECC errors where
+    rows are never remapped. ``known``: the last one, which stays while they can't be read."""
+    try:
+        remapped = _if_supported(pynvml.nvmlDeviceGetRemappedRows, handle)
+        if remapped is not None:
+            return "row-remapping-failed" if remapped[3] else ""
+        errors = _if_supported(
+            pynvml.nvmlDeviceGetTotalEccErrors,
+            handle,
+            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            pynvml.NVML_VOLATILE_ECC,
+        )
+    except pynvml.NVMLError_GpuIsLost:
+        raise
+    except _ERRORS:
+        return known
     return "uncorrected-ecc" if errors else ""
 
 
@@ -461,13 +484,22 @@ def _call(purpose: str, function: Callable[..., T], *arguments: Any) -> T:
 
 def _optional(function: Callable[..., Any], *arguments: Any, default: Any) -> Any:
     """Call a function that older drivers or smaller GPUs may not support. Raises
-    pynvml.NVMLError: the card is lost."""
+    pynvml.NVMLError: the card is lost, or does not answer now."""
     try:
         return function(*arguments)
-    except pynvml.NVMLError_GpuIsLost:
+    except _NO_ANSWER:
         raise
     except _ERRORS:
         return default
+
+
+def _if_supported(function: Callable[..., Any], *arguments: Any) -> Any:
+    """As the function answers; None: the GPU or its driver does not have it. Raises
+    pynvml.NVMLError."""
+    try:
+        return function(*arguments)
+    except _UNSUPPORTED:
+        return None
 
 
 def _text(value: bytes | str) -> str:
