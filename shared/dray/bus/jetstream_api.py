@@ -29,6 +29,8 @@ _MAX_CONSUMERS: Final = 100_000
 """Per stream; each node-agent has one. Without a number, nats-server 2.15 allows 1,000."""
 _STREAM_NOT_FOUND: Final = 10059
 STREAM_NAME_IN_USE: Final = 10058
+TOO_MANY_CONSUMERS: Final = 10026
+"""More than the account allows."""
 _NO_MESSAGE: Final = 10037
 _NO_ROOM: Final = 10047
 WANTED: Final = "dray-replicas"

@@ -8,6 +8,7 @@ from dray.api.errors import PermanentError
 from dray.bus.jetstream_api import (
     NO_CLUSTER,
     STREAM_NAME_IN_USE,
+    TOO_MANY_CONSUMERS,
     WANTED,
     JetStreamRefusedError,
     TooFewServersError,
@@ -43,7 +44,7 @@ class JetStreamStreams:
             found = _config(await stream_info(session, spec.name))
         except StreamMissingError:
             try:
-                await self._create(session, spec.name, wanted)
+                await self._create_as_allowed(session, spec.name, wanted)
             except JetStreamRefusedError as error:
                 if error.code != STREAM_NAME_IN_USE:
                     raise
@@ -72,6 +73,17 @@ class JetStreamStreams:
         else:
             self._short.pop(name, None)
             structlog.get_logger().info("replicas raised", stream=name, replicas=wanted)
+
+    async def _create_as_allowed(
+        self, session: Session, name: str, config: dict[str, Any]
+    ) -> None:
+        try:
+            await self._create(session, name, config)
+        except JetStreamRefusedError as error:
+            if error.code != TOO_MANY_CONSUMERS:
+                raise
+            # The account allows fewer, as many as a stream without a number then has.
+            await self._create(session, name, {**config, "max_consumers": -1})
 
     async def _create(self, session: Session, name: str, config: dict[str, Any]) -> None:
         subject, replicas = f"STREAM.CREATE.{name}", self._replicas or REPLICAS
@@ -102,7 +114,8 @@ async def _update(session: Session, found: dict[str, Any], wanted: dict[str, Any
     try:
         await _ask_to_keep(session, subject, {**found, **wanted})
     except JetStreamRefusedError:
-        # nats-server before 2.12.5 can't change the limit of consumers; its default is none.
+        # nats-server before 2.12.5 can't change the limit of consumers; its default is none. An
+        # account may allow fewer.
         older = {**wanted, "max_consumers": found.get("max_consumers", -1)}
         if older == wanted:
             raise

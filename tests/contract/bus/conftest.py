@@ -65,6 +65,8 @@ class NatsWorld:
         self._port = -1
         self._process: asyncio.subprocess.Process | None = None
         self._buses: list[JetStreamBus] = []
+        self.configuration = ""
+        """What the server has in a file from its next start."""
 
     @property
     def url(self) -> str:
@@ -97,10 +99,13 @@ class NatsWorld:
         ports = self._directory / "ports"
         shutil.rmtree(ports, ignore_errors=True)
         ports.mkdir()
+        file = self._directory / "nats-server.conf"
+        file.write_text(self.configuration)
         self._process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).with_name("nats-server")),
             *("--addr", "127.0.0.1", "--port", str(self._port), "--jetstream"),
             *("--store_dir", str(self._store), "--ports_file_dir", str(ports)),
+            *("--config", str(file)),
             stderr=asyncio.subprocess.DEVNULL,
         )
         async with asyncio.timeout(BOUND_S):

@@ -69,6 +69,28 @@ async def test_thousands_read_one_stream(nats_world: NatsWorld) -> None:
     assert [one.sequence for one in await snapshot(bus.read("LOG"))] == [1]
 
 
+async def test_a_stream_has_the_consumers_that_its_account_allows(nats_world: NatsWorld) -> None:
+    """An account limit is also one of what a stream may name."""
+    limits = "max_mem: 1G, max_file: 1G, max_streams: 9, max_consumers: 20"
+    user = "users: [{user: a, password: a}]"
+    await nats_world.down()
+    nats_world.configuration = (
+        f"accounts {{ A {{ jetstream: {{ {limits} }}, {user} }} }}\nno_auth_user: a\n"
+    )
+    await nats_world.up(empty=True)
+    bus = await nats_world.bus()
+    assert isinstance(bus, JetStreamBus)
+    assert await bus.ensure(LOG) is True
+    longer = replace(LOG, max_age_s=3600)
+    assert await bus.ensure(longer) is False
+    session = bus._connection.session()
+    config = (await stream_info(session, "LOG"))["config"]
+    assert (config["max_consumers"], config["max_age"]) == (-1, 3600 * 10**9)
+    reading = Reading(stream="LOG", start=1)
+    opened = await asyncio.gather(*(make(session, reading) for _ in range(20)))
+    assert not any(reply.error for reply in opened)
+
+
 async def test_a_limit_that_the_server_has_no_room_for_is_refused_as_such(bus: Bus) -> None:
     too_much = StreamSpec("S", ("t.a",), max_bytes=2**60)
     with pytest.raises(NoRoomError):
