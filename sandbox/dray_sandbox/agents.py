@@ -17,7 +17,10 @@ from typing import Any, cast
 from dray.api.errors import DrayError, InvalidInputError
 from dray.kube import api
 from dray.kube.ports import PODS, SLICES, Kube
+from dray.messages.inputs import AgentNoted
+from dray.recording.journal import Journal
 from dray.runtime import lifetime, logs
+from dray.runtime.clock import SystemClock
 from dray.runtime.health import HealthPages
 from dray.runtime.settings import load
 from dray.telemetry import spans
@@ -68,9 +71,16 @@ async def run(settings: NodeAgentSettings, nodes: Sequence[NodeGroup]) -> None:
     kube = cast(Kube, watches)
     health = HealthPages(settings.health.host, settings.health.port)
     loops: dict[str, Any] = {"watches": watches.run}
+    closed: list[Any] = []
     for node, bus in zip(nodes, buses, strict=True):
         own = HealthPages()  # this agent's checks; never served
-        agent = assemble(node, node.name, bus, kube, open_gpus(node), own)
+        journal = None
+        if settings.record:
+            journal = Journal(bus, AgentNoted, SystemClock(), instance=node.name)
+            closed.append(journal.flush)
+        agent = assemble(
+            node, node.name, bus, kube, open_gpus(node), own, journal, settings.namespace
+        )
         del agent["containers"]  # it is for metrics, which nobody can read here
         loops |= {f"{node.name}-{name}": loop for name, loop in agent.items()}
         health.check(node.name, partial(_problem, own))
@@ -78,7 +88,7 @@ async def run(settings: NodeAgentSettings, nodes: Sequence[NodeGroup]) -> None:
     async def export_spans() -> None:
         await asyncio.to_thread(spans.shutdown)
 
-    closed = [bus.close for bus in buses]
+    closed += [bus.close for bus in buses]
     await lifetime.serve(health=health, close=(*closed, kube.close, export_spans), **loops)
 
 

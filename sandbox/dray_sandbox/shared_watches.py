@@ -51,7 +51,8 @@ class SharedWatches:
         """As ``Kube.watch``; a shared watch raises nothing."""
         shared = self._kinds.get(resource)
         node = field_selector.removeprefix(_OF_NODE)
-        if shared is None or node == field_selector or namespace or label_selector or transform:
+        is_of_node = node not in ("", field_selector)
+        if shared is None or not is_of_node or namespace or label_selector or transform:
             return self._kube.watch(
                 resource,
                 namespace,
@@ -115,7 +116,7 @@ class _SharedWatch:
     def _list(self, objects: tuple[Object, ...], revision: int) -> None:
         self._by_node = {}
         for obj in objects:
-            self._of(obj)[obj["metadata"]["uid"]] = obj
+            self._keep(obj)
         self._revision = revision
         for node, queues in self._queues.items():
             for queue in queues:
@@ -124,17 +125,18 @@ class _SharedWatch:
     def _change(self, obj: Object, event: Changed | Deleted) -> None:
         self._revision = int(obj["metadata"]["resourceVersion"])
         if isinstance(event, Changed):
-            self._of(obj)[obj["metadata"]["uid"]] = obj
+            self._keep(obj)
         else:
-            self._of(obj).pop(obj["metadata"]["uid"], None)
+            self._by_node.get(_node_of(obj), {}).pop(obj["metadata"]["uid"], None)
         for queue in self._queues.get(_node_of(obj), ()):
             queue.put_nowait(event)
 
     def _listed(self, node: str, revision: int) -> Listed:
         return Listed(tuple(self._by_node.get(node, {}).values()), revision)
 
-    def _of(self, obj: Object) -> dict[str, Object]:
-        return self._by_node.setdefault(_node_of(obj), {})
+    def _keep(self, obj: Object) -> None:
+        if node := _node_of(obj):  # else nobody watches it yet, and nothing would say that it goes
+            self._by_node.setdefault(node, {})[obj["metadata"]["uid"]] = obj
 
 
 def _node_of(obj: Object) -> str:

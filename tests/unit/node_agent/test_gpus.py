@@ -1,6 +1,7 @@
 """GPU sources: simulated GPUs, and NVML with a library made of Python."""
 
 import ctypes
+import os
 import threading
 
 import pynvml
@@ -377,6 +378,21 @@ def test_a_change_of_the_health_file_is_an_event(tmp_path):
         changed.clear()
         change()
         assert changed.wait(60)
+    gpus.close()
+
+
+def test_a_change_within_the_clocks_step_is_an_event(tmp_path):
+    """The kernel's clock of files goes in steps of some milliseconds."""
+    file, changed = tmp_path / "unhealthy", threading.Event()
+    file.write_text("0 xid-79\n")
+    written = file.stat()
+    gpus = SimulatedGpus("n1", "A100", 2, file)
+    gpus.listen(changed.set)
+    with file.open("a") as opened:
+        opened.write("1 xid-79\n")
+        opened.flush()
+        os.utime(file, ns=(written.st_atime_ns, written.st_mtime_ns))
+    assert changed.wait(60)
     gpus.close()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -204,3 +205,17 @@ async def test_a_killed_launcher_leaves_no_process(tmp_path: Path) -> None:
         launcher.kill()
         await asyncio.to_thread(launcher.wait)
     await until(lambda: not alive(child))
+
+
+async def test_a_program_may_have_as_many_files_open_as_the_system_allows(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """Shells allow 1,024 of them: a process of 150 nodes has more."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        say = "import resource\nmark.write_text(str(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))"
+        await runner.start(python("one", f"{say}\n{SLEEPS}", tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert int((tmp_path / "one.ready").read_text()) == min(65536, limits[1])

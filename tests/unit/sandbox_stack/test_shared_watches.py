@@ -87,11 +87,31 @@ async def test_a_refused_watch_is_tried_again(monkeypatch: pytest.MonkeyPatch) -
     assert not refused
 
 
+async def test_pods_that_were_bound_and_deleted_are_not_kept() -> None:
+    """Nothing would say that a pod without a node goes, once it has one."""
+    kube = MemoryKube()
+    await kube.create(PODS, pod("listed"), "team")
+    async with shared(kube) as watches:
+        seen = watches.watch(PODS, field_selector="spec.nodeName=n1")
+        assert await next_of(seen) == ("listed",)
+        await kube.create(PODS, pod("created"), "team")
+        for name in ("listed", "created"):
+            stored = await kube.get(PODS, name, "team")
+            await kube.bind(name, "team", uid=stored["metadata"]["uid"], node="n1")
+            assert await next_of(seen) == ("changed", name)
+            await kube.delete(PODS, name, "team", grace_period_s=0)
+            assert await next_of(seen) == ("deleted", name)
+        assert not any(watches._kinds[PODS]._by_node.values())
+
+
 async def test_other_watches_are_not_shared() -> None:
     kube = MemoryKube()
     await kube.create(PODS, pod("first", "n1"), "team")
+    await kube.create(PODS, pod("waiting"), "team")
     async with shared(kube) as watches:
-        assert await next_of(watches.watch(PODS)) == ("listed", "first")
+        unbound = watches.watch(PODS, field_selector="spec.nodeName=")
+        assert await next_of(unbound) == ("listed", "waiting")
+        assert await next_of(watches.watch(PODS)) == ("listed", "first", "waiting")
         named = watches.watch(PODS, "other", field_selector="spec.nodeName=n1")
         assert await next_of(named) == ("listed",)
         assert (await watches.get(PODS, "first", "team"))["spec"]["nodeName"] == "n1"

@@ -14,7 +14,7 @@ _LOOK_EVERY_S: Final = 0.1
 class _WatchedFile:
     path: Path
     on_change: Callable[[], None]
-    seen: tuple[int, int]
+    seen: tuple[int, int, int]
 
 
 class FileWatcher:
@@ -55,10 +55,11 @@ class FileWatcher:
                     file.on_change()
 
 
-def _version(path: Path) -> tuple[int, int]:
-    """A value that differs after each change of a file; zeros if the file does not exist."""
+def _version(path: Path) -> tuple[int, int, int]:
+    """A value that differs after each change of a file; zeros if the file does not exist. Changes
+    within the few milliseconds of the kernel's clock differ by size, if at all."""
     try:
         status = path.stat()
     except OSError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_ino
+        return 0, 0, 0
+    return status.st_mtime_ns, status.st_ino, status.st_size
