@@ -74,9 +74,7 @@ class JetStreamStreams:
             self._short.pop(name, None)
             structlog.get_logger().info("replicas raised", stream=name, replicas=wanted)
 
-    async def _create_as_allowed(
-        self, session: Session, name: str, config: dict[str, Any]
-    ) -> None:
+    async def _create_as_allowed(self, session: Session, name: str, config: dict[str, Any]) -> None:
         try:
             await self._create(session, name, config)
         except JetStreamRefusedError as error:

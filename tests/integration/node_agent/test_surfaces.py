@@ -1,5 +1,7 @@
 """What others see of the agent: metrics, the older kubelet protocol, settings."""
 
+import asyncio
+
 import prometheus_client
 import pytest
 
@@ -42,6 +44,30 @@ async def test_the_share_of_a_device_is_reported_if_the_protocol_has_it(stand, e
             assert device.pool == "n1"
             await plugin.close()
         assert shares == {"v1.DRAPlugin": "share-c", "v1beta1.DRAPlugin": ""}
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha1"])
+async def test_the_health_of_all_devices_is_repeated_in_either_version(
+    stand, eventually, monkeypatch, version
+):
+    """The kubelet forgets what it has not heard for half a minute."""
+    monkeypatch.setattr("dray_node_agent.kubelet.server._REPEAT_HEALTH_S", 0.05)
+    monkeypatch.setattr(
+        "dray_sandbox.kubelet.plugins._HEALTH_SERVICE", f"{version}.DRAResourceHealth"
+    )
+    async with stand.agent():
+        plugin = await stand.plugin()
+        lists = aiter(plugin.health())
+        for health in ("Healthy", "Healthy", "Unhealthy"):
+            if health == "Unhealthy":
+                (stand.group.state_dir / "unhealthy").write_text("0 xid-79\n")
+            async with asyncio.timeout(60):
+                while (listed := await anext(lists))[0][1] != health:
+                    assert len(listed) == 4
+        assert listed[0][0] == (DRIVER, "n1", await stand.device(0))
+        assert (listed[0][2], [one[1] for one in listed[1:]]) == ("xid-79", ["Healthy"] * 3)
+        await lists.aclose()
+        await plugin.close()
 
 
 def test_every_wrong_setting_is_named(monkeypatch, capsys):

@@ -150,6 +150,25 @@ def test_what_was_saved_is_loaded(tmp_path_factory, phases):
     assert (loaded.claims, loaded.boot_id, loaded.corrupt) == (claims, "boot-1", "")
 
 
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """Else a power cut could leave the name with an empty file."""
+    steps, fsync, replace_file = list[str](), os.fsync, os.replace
+
+    def note_fsync(descriptor):
+        content = Path(f"/proc/self/fd/{descriptor}").read_bytes()
+        steps.append("flushed" if content.startswith(b'{"version":1') else "flushed too early")
+        fsync(descriptor)
+
+    def note_replace(*paths):
+        steps.append("named")
+        replace_file(*paths)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    CheckpointFile(tmp_path / "checkpoint.json", "boot").save({"u": entry()})
+    assert steps == ["flushed", "named"]
+
+
 def test_an_absent_checkpoint_is_fresh_not_corrupt(tmp_path):
     loaded = CheckpointFile(tmp_path / "none", "b").load()
     assert (loaded.fresh, loaded.corrupt) == (True, "")

@@ -21,7 +21,9 @@ CARD = next(iter(STOCK.published_gpus))
 DEEP = {"kind": "GPULimits", "tflopsLimit": "7", "a": msgspec.Raw(b"[" * 9_900 + b"]" * 9_900)}
 
 
-async def claim(kube: MemoryKube, name: str, parameters=DEEP, **annotations: str) -> ClaimRef:
+async def claim(
+    kube: MemoryKube, name: str, parameters=DEEP, *, tflops="10", **annotations: str
+) -> ClaimRef:
     config = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
     requests = [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]
     spec = {"devices": {"requests": requests, "config": config}}
@@ -33,7 +35,7 @@ async def claim(kube: MemoryKube, name: str, parameters=DEEP, **annotations: str
         "pool": "n1",
         "device": CARD,
         "shareID": name,
-        "consumedCapacity": {"virtual_tflops": "10", "virtual_vram": "1Gi"},
+        "consumedCapacity": {"virtual_tflops": tflops, "virtual_vram": "1Gi"},
     }
     devices = {"results": [result], "config": [{"source": "FromClaim", **config[0]}]}
     status = {"allocation": {"devices": devices}, "reservedFor": [{"uid": "pod"}]}
@@ -114,3 +116,51 @@ async def test_a_lost_checkpoint_is_made_again_for_a_configuration_of_a_later_re
     assert [one.device for one in agent.claims[ref.uid].devices] == [CARD]
     assert json.loads(file.read_text()) == {"of": "a later release"}
     assert "apiVersion is 'tensor-fusion.ai/v9'" in str((await agent.prepare([new]))[new.uid])
+
+
+async def test_a_claim_that_can_t_be_read_any_more_holds_up_neither_sweep_nor_its_neighbours(
+    tmp_path,
+):
+    kube = MemoryKube()
+    refs = [await claim(kube, name) for name in ("odd", "gone")]
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    await agent.prepare(refs)
+    odd, gone = refs
+    await kube.patch(CLAIMS, "odd", {"metadata": {"annotations": {DECISION: "9" * 5_000}}}, "ns")
+    full = await claim(kube, "full", tflops="300")
+    (refused,) = (await agent.prepare([full])).values()
+    assert "would give out 320 of 312 virtual_tflops" in str(refused)
+    await kube.delete(CLAIMS, "gone", "ns")
+    assert await agent.sweep() == (gone.uid,)
+    assert set(agent.claims) == {odd.uid}
+
+
+async def test_an_error_that_nobody_foresaw_is_the_answer_of_its_claim_alone(tmp_path, monkeypatch):
+    kube = MemoryKube()
+    refs = [await claim(kube, name) for name in ("odd", "fine")]
+    odd, fine = refs
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    get, remove = kube.get, PreparedClaims.remove
+
+    async def odd_get(resource, name, *args):
+        return {"kind": "ResourceClaim"} if name == "odd" else await get(resource, name, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kube, "get", odd_get)
+        answers = await agent.prepare(refs)
+    assert isinstance(answers[fine.uid], PreparedClaim)
+    assert str(answers[odd.uid]).startswith("claim ns/odd: unforeseen error of the node-agent")
+    assert agent.failures == 1
+
+    async def odd_remove(self, uid, **more):
+        assert uid != odd.uid
+        await remove(self, uid, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PreparedClaims, "remove", odd_remove)
+        errors = await agent.unprepare(refs)
+    assert errors[fine.uid] == ""
+    assert errors[odd.uid].startswith("claim ns/odd: unforeseen error of the node-agent")
+    assert await agent.unprepare(refs) == {odd.uid: "", fine.uid: ""}

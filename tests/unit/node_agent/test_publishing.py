@@ -66,6 +66,17 @@ async def test_publishing_again_writes_nothing(kube, publisher):
     assert before[0]["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
 
 
+async def test_slices_have_the_labels_and_the_name_of_the_design(kube, publisher):
+    await publisher.publish(READING, replace(STATE, assigned_pool="p"))
+    (one,) = await published(kube)
+    assert one["metadata"]["name"] == "tensor-fusion-resource-slice-n1"
+    labels = one["metadata"]["labels"]
+    assert labels["tensor-fusion.ai/managed-by"] == labels["kubernetes.io/hostname"] == "n1"
+    assert labels["tensor-fusion.ai/gpupool"] == "p"
+    (owner,) = one["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("Node", "n1")  # deleted with it
+
+
 async def test_a_change_is_a_new_generation_of_every_slice(kube, publisher):
     await publisher.publish(MANY, STATE)
     changed = NodeState("n1", "u", pool="other")

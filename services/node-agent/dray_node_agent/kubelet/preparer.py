@@ -68,6 +68,10 @@ class NotReadyError(TemporaryError):
     """The agent can't prepare claims yet."""
 
 
+class UnforeseenError(PermanentError):
+    """An error that no part of the agent translates."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
     """The kubelet's reference to a claim."""
@@ -201,6 +205,8 @@ class Preparer:
                     return await self._prepare(ref)
             except (DrayError, OSError) as error:
                 problem: Exception = error
+            except Exception as error:  # noqa: BLE001 - the other claims get their answers
+                problem = self._unforeseen(ref, error)
             rest_s = backoff.next_s()
             is_temporary = isinstance(problem, TemporaryError)
             if is_temporary and self._clock.monotonic_s() + rest_s < until_s:
@@ -382,10 +388,19 @@ class Preparer:
         except (TemporaryError, OSError) as error:
             self._log.error("claim not unprepared", uid=ref.uid, error=str(error))
             return f"claim {ref.namespace}/{ref.name}: {error}"
+        except Exception as error:  # noqa: BLE001 - the other claims get their answers
+            return str(self._unforeseen(ref, error))
         self._unprepared[ref.uid] = None
         while len(self._unprepared) > REMEMBERED_UNPREPARES:
             self._unprepared.popitem(last=False)
         return ""
+
+    def _unforeseen(self, ref: ClaimRef, error: Exception) -> UnforeseenError:
+        self._log.error("unforeseen error", uid=ref.uid, exc_info=error)
+        return UnforeseenError(
+            f"claim {ref.namespace}/{ref.name}: unforeseen error of the node-agent, whose log has "
+            f"more: {error!r}"
+        )
 
     async def _swept(self, uid: str) -> bool:
         async with self._lock_of(uid):
