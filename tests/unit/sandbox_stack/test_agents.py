@@ -33,9 +33,6 @@ def test_each_agent_has_its_loops_and_writes_a_journal_if_asked(
     nodes = [
         NodeGroup(
             name=name,
-            board="simulated",
-            model="A100",
-            count=1,
             state_dir=tmp_path / name,
             plugins_dir=tmp_path / "p",
             registry_dir=tmp_path / "r",
