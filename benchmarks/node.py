@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import click
@@ -34,7 +35,7 @@ from dray.api.names import (
 from dray.bus.jetstream import connect as connect_bus
 from dray.bus.ports import Bus
 from dray.bus.topology import EVENTS_STREAM
-from dray.kube.ports import NODES, PODS, SLICES, Changed, Kube, Object
+from dray.kube.ports import CLAIMS, NODES, PODS, SLICES, Changed, Kube, Object
 from dray.messages.base import decode, subject_prefix
 from dray.messages.events import ClaimPrepared
 from dray_node_agent.kubelet.client import call
@@ -64,6 +65,8 @@ LIMITS: Final[dict[str, dict[str, float]]] = {
     "joining node: agent registered → first pod started, ms": {"": 5000.0},
 }
 """The most that figures may be; an empty key: the only figure of a row."""
+STAGES: Final = ("allocated", "bound", "prepared", "started")
+"""What a pod with GPUs goes through; one without is bound and started."""
 _SAMPLED: Final = 0.01
 """The share of the pods that is traced."""
 _WITHIN_S: Final = 300.0
@@ -84,6 +87,10 @@ class Bench:
     """Which container of a pod that is, by the pod's name."""
     published_s: float = 0.0
     """When a slice of the node was seen to come or change."""
+    reached_s: dict[tuple[str, str], float] = field(default_factory=dict)
+    """When a pod was first seen to have reached a stage, by stage and the pod's name."""
+    pod_of: dict[str, str] = field(default_factory=dict)
+    """A claim's pod, by the claim's name."""
     prepared_ms: dict[str, float] = field(default_factory=dict)
     """What the preparation of a claim took, by the claim's name, which begins with its pod's."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -96,16 +103,42 @@ class Bench:
                 await self.changed.wait()
 
     async def watch_pods(self) -> None:
-        """Loop: note which containers run."""
+        """Loop: note which pods are bound, and which containers run."""
         async for event in self.kube.watch(PODS):
             if isinstance(event, Changed):
+                if event.object["spec"].get("nodeName"):
+                    self._reach("bound", event.object["metadata"]["name"])
                 statuses = event.object.get("status", {}).get("containerStatuses") or ()
                 if statuses and "running" in statuses[0].get("state", {}):
                     name, container = event.object["metadata"]["name"], statuses[0]["containerID"]
                     if self.runs.get(name) != container:
                         self.runs[name] = container
                         self.started_s[name] = time.monotonic()
+                        self._reach("started", name)
                         self.changed.set()
+
+    async def watch_claims(self) -> None:
+        """Loop: note which pods' claims are allocated."""
+        async for event in self.kube.watch(CLAIMS):
+            if isinstance(event, Changed):
+                metadata = event.object["metadata"]
+                (owner,) = metadata["ownerReferences"]
+                self.pod_of[metadata["name"]] = owner["name"]
+                if event.object.get("status", {}).get("allocation"):
+                    self._reach("allocated", owner["name"])
+
+    def _reach(self, stage: str, pod: str) -> None:
+        self.reached_s.setdefault((stage, pod), time.monotonic())
+
+    def stages_ms(self, *pods: str) -> Mapping[str, float]:
+        """The medians of the time from the creation to each stage."""
+        return {
+            stage: median(
+                (self.reached_s[stage, pod] - self.reached_s["created", pod]) * 1000 for pod in pods
+            )
+            for stage in STAGES
+            if (stage, pods[0]) in self.reached_s
+        }
 
     async def watch_slices(self) -> None:
         """Loop: note when the node's slices change."""
@@ -120,6 +153,7 @@ class Bench:
         async for delivered in self.bus.read(EVENTS_STREAM, subjects=subjects):
             prepared = decode(delivered, ClaimPrepared)
             self.prepared_ms[prepared.name] = prepared.took_us / 1000
+            self._reach("prepared", self.pod_of.get(prepared.name, ""))
             self.changed.set()
 
     async def preparations(self, prefix: str, count: int) -> list[float]:
@@ -141,6 +175,8 @@ class Bench:
         """Create pods at once; milliseconds until each of them ran."""
         names = [pod["metadata"]["name"] for pod in pods]
         began_s = time.monotonic()
+        for name in names:
+            self._reach("created", name)
         await asyncio.gather(*(self.kube.create(PODS, pod, "default") for pod in pods))
         await self.until(lambda: all(name in self.started_s for name in names))
         return [(self.started_s[name] - began_s) * 1000 for name in names]
@@ -222,7 +258,12 @@ async def bench() -> AsyncIterator[Bench]:
         made = Bench(stack, kube, bus)
         watching = [
             asyncio.create_task(loop())
-            for loop in (made.watch_pods, made.watch_slices, made.read_events)
+            for loop in (
+                made.watch_pods,
+                made.watch_claims,
+                made.watch_slices,
+                made.read_events,
+            )
         ]
         try:
             await configure(kube)
@@ -245,10 +286,16 @@ async def measure(samples: int, burst: int, idle_s: float) -> AsyncIterator[Mapp
         for number in range(samples):
             with_gpus += await made.run(pod(f"gpus-{number}", GPUS))
             without += await made.run(pod(f"plain-{number}", 0))
+
+        def named(kind: str) -> list[str]:
+            return [f"{kind}-{number}" for number in range(samples)]
+
         yield {
             "prepare 8 devices, ms": percentiles(await made.preparations("gpus-", samples)),
             "created → started, 8 GPUs, ms": percentiles(with_gpus),
             "created → started, no GPU, ms": percentiles(without),
+            "created → each stage, 8 GPUs, p50, ms": made.stages_ms(*named("gpus")),
+            "created → each stage, no GPU, p50, ms": made.stages_ms(*named("plain")),
         }
         yield await _burst(made, burst)
         yield await _idle(made, idle_s)

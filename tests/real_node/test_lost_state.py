@@ -93,8 +93,8 @@ async def test_nothing_is_decided_while_the_disk_of_nats_is_full_and_nothing_is_
 async def test_dray_follows_kubernetes_back_to_an_older_state(real_cluster: RealCluster) -> None:
     """Pods that were made after the snapshot are gone, those deleted since are back.
 
-    The kubelets are restarted, as the documentation of etcd's restoring asks: their watches wait
-    for revisions that the older state has not reached.
+    Kubelets and kube-proxies are restarted, as the documentation of etcd's restoring asks: their
+    watches wait for revisions that the older state has not reached.
     """
     stack = real_cluster.stack
     await real_cluster.submit("kept", DEDICATED)
@@ -119,6 +119,7 @@ async def test_dray_follows_kubernetes_back_to_an_older_state(real_cluster: Real
     await change_etcd(snapshot, etcd)
     for node in NODE_OF.values():
         await real_cluster.restart(f"kubelet-{node}")
+        await real_cluster.restart(f"kube-proxy-{node}")
 
     assert set(await real_cluster.pods()) == {"kept", "returns"}
 

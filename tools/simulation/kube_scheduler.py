@@ -18,12 +18,23 @@ from dray.api.pods import Pod
 from dray.api.quantities import parse_quantity
 from dray.kube.convert import claim_from, pod_from, slice_from, status_to
 from dray.kube.convert_claims import Consumer
-from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, Object, Resource
+from dray.kube.ports import (
+    CLAIMS,
+    PODS,
+    SLICES,
+    ConflictError,
+    Kube,
+    NotFoundError,
+    Object,
+    Resource,
+)
 from dray_sandbox.informer import changes
 from tools.simulation.loop import EPOCH_UNIX_S
 
 STALE_S = 60.0
 """Older decisions are dropped, like requests that never arrive."""
+_LATEST_S = 21.0
+"""No request is under way for longer."""
 _SCHEDULING_EFFECTS = ("NoSchedule", "NoExecute")
 _INTERVAL_S = 0.2
 
@@ -118,8 +129,11 @@ class DeviceAllocator:
             if _now_s() - decided_s < STALE_S:
                 await self._commit(claim, allocation)
                 await asyncio.sleep(5.0)  # mostly until its watch has the allocation
-        except DrayError:
+        except (ConflictError, NotFoundError):
             await asyncio.sleep(self.draw.uniform(0.5, 3.0))
+        except DrayError:
+            # It may still arrive, and this invariant of kube-scheduler is not dray's to keep.
+            await asyncio.sleep(_LATEST_S)
         finally:
             self._assumed.pop(claim.uid, None)
             self._changed = True

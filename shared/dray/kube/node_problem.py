@@ -10,10 +10,14 @@ NODE_NOT_READY: Final = "NodeNotReady"
 
 def node_problem(node: Object | None) -> tuple[str, str] | None:
     """The reason as one word and as a clause about the node; None if it is ready. ``node``: None
-    if it does not exist."""
+    if it does not exist. One whose status can't be read has no known problem."""
     if node is None:
         return NODE_LOST, "is gone, and its devices with it: delete the pod if nothing else does"
-    for condition in (node.get("status") or {}).get("conditions") or ():
+    status = node.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    for condition in conditions if isinstance(conditions, list) else ():
+        if not isinstance(condition, dict):
+            continue
         if condition.get("type") == "Ready" and condition.get("status") != "True":
             changed = condition.get("lastTransitionTime")
             since = f" since {changed}" if changed else ""

@@ -17,7 +17,7 @@ from dray.api.names import (
     POOL_LABEL,
     TEMPLATE_LABEL,
 )
-from dray.kube.ports import CLAIMS, EVENTS, PODS, POOLS, SLICES, TEMPLATES, Object
+from dray.kube.ports import CLAIMS, EVENTS, NODES, PODS, POOLS, SLICES, TEMPLATES, Object
 from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
 
 OTHER = "gpus.example.com"
@@ -266,3 +266,14 @@ async def test_an_unreadable_pool_stays_as_it_was(world: Any) -> None:
     await another_pod_is_bound(world, "later")
     assert await world.epoch() == epoch
     assert (await world.newest("node", "node-1"))["node"]["pool"] == "default-pool"
+
+
+@pytest.mark.parametrize("broken", [{"spec": 5}, {"status": 7}, {"status": {"conditions": [7]}}])
+async def test_an_unreadable_node_is_its_own_matter(world: Any, broken: Object) -> None:
+    """No API server writes one; a proxy or a fault of its store may."""
+    first = await world.ready(await world.start())
+    await world.kube.patch(NODES, "node-1", broken)
+    await another_pod_is_bound(world, "other")
+    await first.stop()
+    await world.ready(await world.start("second"))
+    await another_pod_is_bound(world, "later")

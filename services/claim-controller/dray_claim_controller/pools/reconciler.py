@@ -317,4 +317,6 @@ class PoolReconciler:
 
 
 def _taints(node: Object) -> Any:
-    return (node.get("spec") or {}).get("taints")
+    """As they are written; None also where the node can't be read."""
+    spec = node.get("spec")
+    return spec.get("taints") if isinstance(spec, dict) else None
