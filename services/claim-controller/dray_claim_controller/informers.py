@@ -11,7 +11,6 @@ from dray.kube.ports import (
     CLAIMS,
     PODS,
     POOLS,
-    Deleted,
     Kube,
     KubeError,
     KubeUnavailableError,
@@ -154,7 +153,7 @@ class Informers:
         if obj is not None:
             self._recorder.apply_response(resource, obj)
         if (obj is None or obj["metadata"]["uid"] != uid) and known:
-            self._recorder.apply(resource, Deleted(known))
+            self._recorder.apply_missing(resource, known)
         self._wake()
 
     def _complain(self) -> None:

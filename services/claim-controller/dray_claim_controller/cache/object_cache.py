@@ -2,7 +2,7 @@
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -142,8 +142,9 @@ class ObjectCache:
         self._numbers = itertools.count()
         self._claim_uids: dict[tuple[str, str], str] = {}
         self._pods_of_node: dict[str, dict[str, None]] = {}
-        self._gone: OrderedDict[str, int] = OrderedDict()
-        """UIDs of deleted objects, with the revision at which they were known to be."""
+        self._gone: OrderedDict[str, int | None] = OrderedDict()
+        """UIDs of deleted objects, with the revision up to which they were deleted; None: it is
+        unknown, as no watch or list has shown it yet."""
         self.node_revision: dict[str, int] = {}
         self.revision = 0
         """Highest resourceVersion of any object."""
@@ -175,8 +176,9 @@ class ObjectCache:
                 self._put(resource, convert(resource, obj), watched=True)
                 self._show(resource, revision_of(obj))
             case Deleted(obj):
-                self._drop(resource, obj["metadata"]["uid"], name_of(obj), revision_of(obj))
-                self._show(resource, revision_of(obj))
+                revision = revision_of(obj)
+                self._drop(resource, obj["metadata"]["uid"], name_of(obj), revision, revision)
+                self._show(resource, revision)
 
     def _show(self, resource: Resource, revision: int) -> None:
         """The watch has shown everything of a kind up to a revision."""
@@ -228,7 +230,7 @@ class ObjectCache:
             known = self._known_revision(resource, uid, name)
             # An object newer than the list is missing only because it is newer.
             if known is not None and known <= revision:
-                self._drop(resource, uid, name, revision)
+                self._drop(resource, uid, name, revision, revision)
         is_first = resource.plural not in self.listed
         for number, new in enumerate(changed, start=1):
             self._put_listed(resource, new, revision)
@@ -237,6 +239,11 @@ class ObjectCache:
         self.revision = max(self.revision, revision)
         self.listed.setdefault(resource.plural, 0)
         self._show(resource, revision)
+
+    def apply_missing(self, resource: Resource, known: Object) -> None:
+        """Apply that a read has not found an object, which says no revision. A list that is on its
+        way may be of a time before that, and the watch has shown nothing."""
+        self._drop(resource, known["metadata"]["uid"], name_of(known), revision_of(known), None)
 
     def apply_response(self, resource: Resource, obj: Object) -> None:
         """Apply the response to an own write, which the watch shows later."""
@@ -373,11 +380,12 @@ class ObjectCache:
     def _put_listed(self, resource: Resource, new: ConvertedObject, revision: int) -> None:
         """Put an object of a list of this revision. One that was deleted up to then, or was known
         in a newer version, is what a store has that was restored from a backup."""
-        if self._gone.get(new.uid, revision + 1) <= revision:
+        gone = self._gone.get(new.uid)
+        if gone is not None and gone <= revision:
             del self._gone[new.uid]
         known = self._known_revision(resource, new.uid, new.name)
         if known is not None and new.revision < known <= revision:
-            self._drop(resource, new.uid, new.name, revision)
+            self._drop(resource, new.uid, new.name, revision, revision)
             del self._gone[new.uid]
         self._put(resource, new, watched=True)
 
@@ -620,9 +628,11 @@ class ObjectCache:
             if claim is not None and any(pod and pod.pool != claim.claim.pool for pod in pods):
                 self.mark(FactKey("claim", claim.claim.uid))
 
-    def _drop(self, resource: Resource, uid: str, name: str, revision: int) -> None:
+    def _drop(
+        self, resource: Resource, uid: str, name: str, revision: int, gone: int | None
+    ) -> None:
         self.revision = max(self.revision, revision)
-        self.remember_deleted(uid, revision)
+        self.remember_deleted(uid, gone)
         self._note_readable(_key_of(resource, uid, name))
         if resource is CLAIMS:
             self._drop_claim(uid, revision)
@@ -851,20 +861,21 @@ class ObjectCache:
         )
         return [cached for cached in found if cached is not None]
 
-    def gone(self) -> list[str]:
-        """UIDs of deleted objects, oldest first."""
-        return list(self._gone)
+    def gone(self) -> dict[str, int | None]:
+        """UIDs of deleted objects, oldest first, with the revision up to which they were; None: it
+        is unknown."""
+        return dict(self._gone)
 
     def is_gone(self, uid: str) -> bool:
         """Whether an object was deleted."""
         return uid in self._gone
 
-    def remember_deleted(self, uid: str, revision: int) -> None:
+    def remember_deleted(self, uid: str, revision: int | None) -> None:
         """Remember a deleted object, so that a late response does not restore it."""
-        self._gone[uid] = revision
+        self._gone[uid] = self._gone.get(uid) if revision is None else revision
         if len(self._gone) > _REMEMBERED_GONE:
             self._gone.popitem(last=False)
 
-    def restore_gone(self, uids: Iterable[str]) -> None:
-        """Restore the UIDs of deleted objects."""
-        self._gone = OrderedDict.fromkeys(uids, self.revision)
+    def restore_gone(self, gone: Mapping[str, int | None]) -> None:
+        """Restore what ``gone`` returned."""
+        self._gone = OrderedDict(gone)

@@ -64,6 +64,13 @@ class RuleRecorder:
         else:
             self.apply(resource, listed)
 
+    def apply_missing(self, resource: Resource, known: Object) -> None:
+        """Apply that a read has not found an object."""
+        if self._notes is not None and resource.plural in _RESOURCES:
+            about, data = _recorded_event(resource, Deleted(known))
+            self._notes.consumed(about, data | {"is_watched": False})
+        self.cache.apply_missing(resource, known)
+
     def apply_response(self, resource: Resource, obj: Object) -> None:
         """Apply the response to an own write or read."""
         if self._notes is not None and resource.plural in _RESOURCES:
@@ -122,6 +129,8 @@ def apply_recorded_event(cache: ObjectCache, about: str, data: dict[str, Any]) -
             cache.apply(resource, Listed(tuple(objects), data["revision"], is_whole))
         case "changed":
             cache.apply(resource, Changed(objects[0]))
+        case "deleted" if not data.get("is_watched", True):
+            cache.apply_missing(resource, objects[0])
         case "deleted":
             cache.apply(resource, Deleted(objects[0]))
         case "answered":

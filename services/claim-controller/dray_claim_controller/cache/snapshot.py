@@ -34,11 +34,14 @@ class CacheSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     node_revision: dict[str, int]
     revision: int
     gone: list[str]
+    gone_at: dict[str, int] = msgspec.field(default_factory=dict)
+    """The revisions up to which these were deleted, where they are known."""
     given_up: dict[str, GivenUp] = msgspec.field(default_factory=dict)
 
 
 def take_snapshot(cache: ObjectCache) -> CacheSnapshot:
     """The current state of the cache, with redacted objects."""
+    gone = cache.gone()
     return CacheSnapshot(
         claims=[
             (redacted(CLAIMS.plural, cached.object), cached.watched_revision)
@@ -52,7 +55,8 @@ def take_snapshot(cache: ObjectCache) -> CacheSnapshot:
         holders=[(device, list(uids)) for device, uids in cache.devices.holders.items()],
         node_revision=cache.node_revision,
         revision=cache.revision,
-        gone=cache.gone(),
+        gone=list(gone),
+        gone_at={uid: at for uid, at in gone.items() if at is not None},
         given_up=dict(cache.given_up),
     )
 
@@ -94,5 +98,5 @@ def restore_snapshot(state: CacheSnapshot) -> ObjectCache:
     cache.devices.holders = {device: dict.fromkeys(uids) for device, uids in state.holders}
     cache.node_revision = dict(state.node_revision)
     cache.revision = state.revision
-    cache.restore_gone(state.gone)
+    cache.restore_gone({uid: state.gone_at.get(uid) for uid in state.gone})
     return cache
