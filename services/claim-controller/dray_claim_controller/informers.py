@@ -1,8 +1,9 @@
 """One watch per kind keeps the cache current, and wakes tasks that wait for a change."""
 
 import asyncio
+import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 
@@ -223,17 +224,24 @@ class Informers:
         while True:
             while self._restored:
                 await asyncio.sleep(_AGAIN_S)
-                try:
+                due: dict[Resource, int] = {}
+                with self._retried():
                     reached = (await self._kube.list(POOLS)).resource_version
                     due = {kind: at for kind, at in self._restored.items() if at <= reached}
-                    await self.relist(due)
-                except KubeError as error:
-                    structlog.get_logger().info("not listed again yet", error=str(error))
-                    continue
                 for kind, at in due.items():
-                    if self._restored[kind] == at:  # It was not restored again meanwhile.
-                        del self._restored[kind]
+                    with self._retried():  # One that is not served any more keeps no other back.
+                        await self.relist((kind,))
+                        if self._restored[kind] == at:  # It was not restored again meanwhile.
+                            del self._restored[kind]
             await self.changed()
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _retried() -> Iterator[None]:
+        try:
+            yield
+        except KubeError as error:
+            structlog.get_logger().info("not listed again yet", error=str(error))
 
     async def _apply(self, resource: Resource, event: WatchEvent) -> None:
         if isinstance(event, Listed):

@@ -19,6 +19,7 @@ from dray.kube.ports import (
     Deleted,
     KubeUnavailableError,
     Listed,
+    NotFoundError,
     Object,
     Resource,
     Transform,
@@ -139,4 +140,35 @@ async def test_kinds_are_listed_again_once_the_server_has_reached_its_old_revisi
     assert seen[-1], "the older list alone takes nothing away"
     assert kube.revision == 16
     assert "c" not in informers.cache.claims
+    task.cancel()
+
+
+class RefusingKube(RestoredKube):
+    """It was restored to a time before pods were served; all that it lists is counted."""
+
+    listed = 0
+
+    async def list(  # type: ignore[override]
+        self, resource: Resource, *, transform: Transform | None = None
+    ) -> Listed:
+        if resource is PODS:
+            raise NotFoundError("pods are not served")
+        self.listed += resource is CLAIMS
+        return await super().list(resource, transform=transform)
+
+
+async def test_a_kind_that_is_not_served_any_more_has_no_other_listed_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dray_claim_controller.informers._AGAIN_S", 0.0)
+    monkeypatch.setattr("dray_claim_controller.informers.WATCHED", (CLAIMS, POOLS))
+    kube = RefusingKube((claim(14, allocation=allocated()),), ())
+    informers = Informers(kube, ObjectCache())
+    informers._restored[PODS] = 14
+    task = asyncio.create_task(informers.run())
+    async with asyncio.timeout(10):
+        while kube.revision < 40:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert kube.listed == 1
+    assert list(informers._restored) == [PODS]
     task.cancel()
