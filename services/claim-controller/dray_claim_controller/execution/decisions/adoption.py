@@ -2,7 +2,7 @@
 
 The log of an ended epoch is not read any more, but what it committed stays in
 ``ResourceClaim.status``. Only the binding is missing, or the gate is still there. A claim that was
-deleted counts, too: Kubernetes keeps it as long as it is reserved for the pod.
+deleted counts, too, if it is reserved for the pod: Kubernetes keeps it that long.
 """
 
 from dray.api.names import OWNER_DRAY
@@ -40,7 +40,9 @@ def held(cache: ObjectCache, cached: CachedPod) -> Execution | None:
     nodes = {made.allocation.node for made in decisions}
     if not decisions or len(decisions) < len(pod.claims) or len(nodes) != 1:
         return None
-    if dray_binds and not all(is_reserved_for(cache, one.claim, pod) for one in claims):
+    # A claim that was deleted and is not reserved is about to go, and another is made.
+    reserved = (one.claim for one in claims if dray_binds or one.claim.deleting)
+    if not all(is_reserved_for(cache, claim, pod) for claim in reserved):
         return None
     return Execution(
         domain=pod.pool,
