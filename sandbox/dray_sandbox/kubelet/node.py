@@ -26,7 +26,7 @@ from dray_sandbox.kubelet.plan import HOST, NodePlan
 LEASE_NAMESPACE = "kube-node-lease"
 _LEASE_DURATION_S = 40
 RENEW_EVERY_S = 10.0
-"""Kubelets take 10 s; a local stack loses silent nodes sooner than a cluster."""
+"""As kubelets. A failed write is retried sooner: a local stack waits 20 s for a silent node."""
 NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
@@ -77,15 +77,19 @@ class NodeObject:
 
         A deleted Node is not created again, as by a kubelet, until this process restarts.
         """
+        backoff = Backoff(0.5, RENEW_EVERY_S)
         while True:
+            wait_s = RENEW_EVERY_S
             try:
                 await self._renew()
+                backoff.reset()
                 await self._keep_ready(await self._kube.get(NODES, self._plan.name))
             except NotFoundError:
                 structlog.get_logger().warning("node object gone", node=self._plan.name)
             except DrayError as error:
                 structlog.get_logger().info("lease not renewed", error=str(error))
-            await asyncio.sleep(RENEW_EVERY_S)
+                wait_s = backoff.next_s()
+            await asyncio.sleep(wait_s)
 
     async def _keep_ready(self, node: Object) -> None:
         conditions = (node.get("status") or {}).get("conditions") or ()

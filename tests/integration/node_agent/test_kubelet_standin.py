@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from dray.api.names import DRIVER
-from dray.kube.ports import EVENTS, NODES, PODS, SLICES
+from dray.kube.ports import EVENTS, NODES, PODS, SLICES, KubeUnavailableError
 from dray_sandbox.controllers.node_rules import unknown_status
 from dray_sandbox.kubelet.claims import NotStartedError
 from dray_sandbox.kubelet.kubelet import Kubelet, Kubelets, running_kubelets
+from dray_sandbox.kubelet.node import NodeObject
 from dray_sandbox.kubelet.plugins import Plugin
 from dray_sandbox.kubelet.timings import KubeletTimings
 
@@ -221,6 +222,23 @@ async def test_a_kubelet_that_was_silent_makes_its_node_ready_again(stand, event
             return condition["status"] == "True"
 
         await eventually(ready)
+
+
+async def test_a_lease_that_could_not_be_renewed_is_tried_again_at_once(stand, monkeypatch):
+    """Two periods without a renewal are all that a local stack waits for."""
+    monkeypatch.setattr("dray_sandbox.kubelet.node.RENEW_EVERY_S", 600.0)
+    failed, renewed, renew = [], asyncio.Event(), NodeObject._renew
+
+    async def fail_once(node: NodeObject) -> None:
+        if not failed:
+            failed.append(node)
+            raise KubeUnavailableError("away")
+        await renew(node)
+        renewed.set()
+
+    monkeypatch.setattr(NodeObject, "_renew", fail_once)
+    async with stand.kubelet(), asyncio.timeout(60):
+        await renewed.wait()
 
 
 async def test_a_deleted_node_comes_back_only_with_a_new_kubelet(stand, eventually, monkeypatch):
