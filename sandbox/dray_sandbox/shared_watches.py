@@ -140,5 +140,6 @@ class _SharedWatch:
 
 
 def _node_of(obj: Object) -> str:
-    """The node of an object; empty: it has none."""
-    return str(obj["spec"].get("nodeName") or "")
+    """The node of an object; empty: it has none, or no spec that can be read."""
+    spec = obj.get("spec")
+    return str(spec.get("nodeName") or "") if isinstance(spec, dict) else ""

@@ -115,3 +115,15 @@ async def test_other_watches_are_not_shared() -> None:
         named = watches.watch(PODS, "other", field_selector="spec.nodeName=n1")
         assert await next_of(named) == ("listed",)
         assert (await watches.get(PODS, "first", "team"))["spec"]["nodeName"] == "n1"
+
+
+async def test_an_object_without_a_spec_ends_nothing() -> None:
+    kube = MemoryKube()
+    await kube.create(PODS, pod("first", "n1"), "team")
+    async with shared(kube) as watches:
+        seen = watches.watch(PODS, field_selector="spec.nodeName=n1")
+        assert await next_of(seen) == ("listed", "first")
+        watch, odd = watches._kinds[PODS], {"metadata": {"uid": "odd", "resourceVersion": "7"}}
+        watch._change(odd, Changed(odd))
+        watch._list((odd,), 8)
+        assert await next_of(seen) == ("listed",)
