@@ -274,7 +274,9 @@ class LeaderTerm:
         self.epochs.facts_are(created)
         await informers.synced()
         # A watch that is behind must not make tombstones of what a predecessor knew.
-        await informers.relist(await self.publisher.kinds_behind())
+        if behind := await self.publisher.kinds_behind():
+            await informers.relist(behind)
+            await self.publisher.note_restored()
         self._remember_given_up()
         for domain in self.epochs.orphans():
             # It is closed during the term; until then its nodes join no other pool.

@@ -94,6 +94,44 @@ async def test_the_facts_follow(bus: MemoryBus) -> None:
     assert facts["back"].claim.allocation is not None
 
 
+async def test_a_leader_that_begins_after_the_restoration_publishes_what_the_store_has(
+    bus: MemoryBus,
+) -> None:
+    """Its revisions are below those of the facts, so that no later list would tell the leader."""
+    former = ObjectCache()
+    leader = publisher(bus, former)
+    await leader.begin(await created(bus))
+    former.apply(CLAIMS, Listed((claim(9, "freed"), claim(8, "kept"), claim(9, "gone")), 9))
+    await leader.flush()
+
+    cache = ObjectCache()
+    leader = publisher(bus, cache, "two")
+    await leader.begin(await created(bus))
+    store = Listed((claim(5, "freed", allocation=allocated()), claim(8, "kept")), 8)
+    cache.apply(CLAIMS, store)
+    assert await leader.kinds_behind() == [CLAIMS]
+    cache.apply(CLAIMS, store)
+    await leader.note_restored()
+    await leader.publish_everything()
+
+    facts: dict[str, ClaimObserved] = {}
+    async for delivered in bus.read(FACTS_STREAM):
+        if ".claim." in delivered.subject:
+            fact = decode(delivered, ClaimObserved)
+            facts[fact.claim.uid] = fact
+        if not delivered.pending:
+            break
+    assert {uid: fact.deleted for uid, fact in facts.items()} == {
+        "freed": False,
+        "kept": False,
+        "gone": True,
+    }
+    assert facts["freed"].claim.allocation is not None
+    cache.apply(CLAIMS, Changed(claim(7, "freed")))
+    await leader.flush()
+    assert not leader._restored
+
+
 class RestoredKube(MemoryKube):
     """Its watch of claims shows an older state once, and its lists what the store has then."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -23,7 +23,7 @@ from dray.bus.ports import (
 )
 from dray.bus.topology import FACTS_STREAM
 from dray.kube.convert import UNREADABLE
-from dray.kube.ports import CLAIMS, NODES, Resource
+from dray.kube.ports import CLAIMS, NODES, PODS, Resource
 from dray.messages.base import (
     Outgoing,
     UndecodableMessageError,
@@ -158,6 +158,8 @@ class Publisher:
         self._source = f"/claim-controller/{instance}"
         self._node_moves = node_moves
         self._outbox = Outbox()
+        self._restored: dict[FactKey, None] = {}
+        """Claims and pods whose facts of earlier terms are newer than the API server's store."""
         self._domains: dict[str, int] = {}
         """Epochs by domain, as published."""
         self._given_up: dict[str, GivenUp] = {}
@@ -203,13 +205,24 @@ class Publisher:
         """Kinds with facts of an earlier term that the watch has not shown yet. If the
         facts are lost, or it is the first term, nothing says which allocations there are."""
         found: dict[str, Resource] = {} if self._outbox.keys() else {CLAIMS.plural: CLAIMS}
+        async for _, resource in self._behind():
+            found[resource.plural] = resource
+        return list(found.values())
+
+    async def note_restored(self) -> None:
+        """Note whose facts are newer than the lists that were read after the facts: the API
+        server's store was restored from a backup, and what it has now counts."""
+        async for key, resource in self._behind():
+            if resource in (CLAIMS, PODS):
+                self._restored[key] = None
+
+    async def _behind(self) -> AsyncIterator[tuple[FactKey, Resource]]:
         for number, key in enumerate(self._outbox.keys(), start=1):
             if number % _MARKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
             fact = self._outbox.newest(key)
             if fact is not None and (resource := kind_behind(self._cache, key, fact)) is not None:
-                found[resource.plural] = resource
-        return list(found.values())
+                yield key, resource
 
     async def publish_everything(self) -> None:
         """Publish all facts, tombstones of deleted objects, then ``Synced``."""
@@ -435,6 +448,7 @@ class Publisher:
                 if fact.given_up is not None and not fact.deleted:
                     self._given_up[fact.claim.uid] = fact.given_up
         self._outbox.published(fact)
+        self._restored.pop(key_of(fact), None)
 
     def _published_node(self, fact: NodeObserved) -> None:
         name, before = fact.node.name, self._outbox.last(FactKey(NodeObserved.NAME, fact.node.name))
@@ -456,7 +470,9 @@ class Publisher:
     def _publish_rule(self, key: FactKey, revision: int) -> Publish:
         before, doubted = self._outbox.newest(key), self._outbox.doubted(key)
         if key.kind != NodeObserved.NAME:
-            restored = before is not None and self._cache.is_restored(key, read_at(before))
+            restored = before is not None and (
+                key in self._restored or self._cache.is_restored(key, read_at(before))
+            )
             return Publish(
                 key=key, revision=revision, before=before, doubted=doubted, restored=restored
             )
