@@ -28,8 +28,8 @@ from dray.kube.ports import CLAIMS, PODS, Listed, Object, Resource
 from dray_claim_controller.cache.object_cache import ObjectCache
 
 MOST_TIMES = 30.0
-"""How much more CPU time per byte than ordinary objects. Machines differ: up to 11 was seen; what
-grows with the square of the size takes hundreds."""
+"""How much more CPU time per byte than ordinary objects. Machines differ: up to 11 was
+seen. What grows with the square of the size takes far more."""
 LIST_BYTES = 1_500_000
 _CONFIGS = 32
 """So many entries the config of a claim may have."""
