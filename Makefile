@@ -130,7 +130,7 @@ chaos: setup ## Simulate all services under seeded faults on virtual time (SEEDS
 	DRAY_CHAOS_SEEDS=$(SEEDS) DRAY_CHAOS_FIRST=$(FIRST) \
 		$(BIN)/pytest -q -n 2 --dist load -x tests/chaos
 
-explore: setup ## Search every interleaving of small worlds, ten minutes or more (CONTRIBUTING says which)
+explore: setup ## Search every interleaving of small worlds, about seven minutes (CONTRIBUTING says which)
 	@$(BIN)/python -m tools.model_checker
 
 faults: SEEDS := 20
