@@ -4,6 +4,7 @@ import os
 import random
 import re
 import socket
+from collections import deque
 from pathlib import Path
 
 from dray.api.errors import InvalidInputError, PermanentError
@@ -16,6 +17,8 @@ _STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _FIRST_PORT, _LAST_PORT = 20_000, 32_000
 """Below the usual ephemeral range, so that no outgoing connection uses a chosen port."""
 _TRIED_PORTS = 1_000
+_chosen_ports: deque[int] = deque(maxlen=5_000)
+"""The newest ones of this process, of which some may not be in use yet."""
 _LONGEST_SOCKET_DIRECTORY = 45
 """Unix socket paths have at most 108 bytes; a kubelet's plugin sockets add about 60 to this."""
 
@@ -69,19 +72,23 @@ def fits_unix_sockets(directory: Path) -> bool:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that is free now. Another program may still take it.
+    """A TCP port of 127.0.0.1 that is free now, another one each time: programs are started
+    together, long after their ports were chosen. Another program may still take it.
 
     Raises:
         PermanentError: there is none.
     """
     for _ in range(_TRIED_PORTS):
         port = random.randint(_FIRST_PORT, _LAST_PORT)
+        if port in _chosen_ports:
+            continue
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+        _chosen_ports.append(port)
         return port
     raise PermanentError(
         f"none of {_TRIED_PORTS} ports of 127.0.0.1 between {_FIRST_PORT} and {_LAST_PORT} "

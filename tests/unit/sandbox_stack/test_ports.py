@@ -57,6 +57,14 @@ def test_only_a_process_that_listens_is_named_for_a_port() -> None:
     assert not listens(os.getpid(), port)
 
 
+def test_no_port_is_chosen_twice_for_programs_that_start_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(paths, "_LAST_PORT", paths._FIRST_PORT + 40)
+    ports = [paths.free_port() for _ in range(15)]
+    assert len(set(ports)) == len(ports)
+
+
 def test_without_a_free_port_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
