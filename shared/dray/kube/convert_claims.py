@@ -102,7 +102,7 @@ def claim_from_fields(obj: Object, spec: ClaimSpec | None = None) -> Claim:
         spec=claim_spec_from(obj.get("spec") or {}) if spec is None else spec,
         pod_uid=pod_uid,
         pod_name=pod_name,
-        allocation=allocation_from(allocation) if allocation else None,
+        allocation=None if allocation is None else allocation_from(allocation),
         reserved_for=_reserved_for(status),
         decision=_attempt(obj, DECISION),
         void=_attempt(obj, VOID),
@@ -159,7 +159,7 @@ def _readable_allocation(status: Any) -> Allocation | None:
     """An upper bound of the devices that an unreadable allocation holds."""
     if not isinstance(status, Mapping):
         return _ANY_DEVICES
-    if not (allocation := status.get("allocation")):
+    if (allocation := status.get("allocation")) is None:
         return None
     node = _or_else("", _only_node, allocation)
     results = _or_else(None, lambda: allocation["devices"]["results"])

@@ -2,7 +2,8 @@
 
 import copy
 import types
-from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+from collections.abc import Sequence
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 import pytest
@@ -279,6 +280,15 @@ def objects_of(one: Any) -> list[Object]:
     return [object_from(text) for text in texts if text]
 
 
+@pytest.mark.parametrize("allocation", [{}, {"unknown": 7}])
+def test_an_allocation_without_known_fields_is_one(allocation: Object) -> None:
+    text = msgspec.json.encode(CLAIM | {"status": {"allocation": allocation}})
+    assert check(CLAIMS, text)
+    found = convert_text(CLAIMS, text)
+    assert found is not None
+    assert found.value.allocation is not None
+
+
 @each_kind
 def test_every_field_is_read_as_from_the_whole_object(
     resource: Resource, obj: Object, fields: Any
@@ -341,27 +351,51 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [place for here, one in found for place in (here, *places(one, here))]
 
 
+def changeable(obj: Object) -> list[tuple[Any, ...]]:
+    return [path for path in places(obj) if path[:2] not in IDENTITY]
+
+
+def replaced(obj: Object, path: Sequence[Any], odd: Any) -> Object:
+    """A copy with another value at a path; ``MISSING``: with none."""
+    changed = copy.deepcopy(obj)
+    container, last = changed, path[-1]
+    for key in path[:-1]:
+        container = container[key]
+    if odd is MISSING:
+        del container[last]
+    else:
+        container[last] = copy.deepcopy(odd)
+    return changed
+
+
+def check_odd(resource: Resource, obj: Object) -> None:
+    text = msgspec.json.encode(obj).replace(b"half", b"\\ud800")
+    if containers(text) <= MOST_CONTAINERS:
+        check(resource, text)
+
+
+@each_kind
+def test_an_object_with_any_odd_value_is_read_alike_or_left_to_be_decoded(
+    resource: Resource, obj: Object, fields: Any
+) -> None:
+    for path in changeable(obj):
+        for odd in (*ODD, MISSING):
+            check_odd(resource, replaced(obj, path, odd))
+
+
 @each_kind
 @given(data=st.data())
 def test_an_odd_object_is_read_alike_or_left_to_be_decoded(
     resource: Resource, obj: Object, fields: Any, data: st.DataObject
 ) -> None:
-    changed = copy.deepcopy(obj)
-    for _ in range(data.draw(st.integers(1, 3))):
-        paths = [path for path in places(changed) if path[:2] not in IDENTITY]
-        *within, last = data.draw(st.sampled_from(paths))
-        container = changed
-        for key in within:
-            container = container[key]
-        if data.draw(st.booleans()):
-            container[last] = copy.deepcopy(data.draw(st.sampled_from(ODD)))
-        else:
-            del container[last]
-    text = msgspec.json.encode(changed).replace(b"half", b"\\ud800")
-    if containers(text) <= MOST_CONTAINERS:
-        check(resource, text)
+    for _ in range(data.draw(st.integers(2, 3))):
+        path = data.draw(st.sampled_from(changeable(obj)))
+        odd = data.draw(st.just(MISSING) | st.sampled_from(ODD))
+        obj = replaced(obj, path, odd)
+    check_odd(resource, obj)
 
 
+MISSING: Final = object()
 IDENTITY = [("metadata", name) for name in ("name", "namespace", "uid", "resourceVersion")] + [
     ("metadata",)
 ]
