@@ -27,9 +27,11 @@ from dray.kube.api_transport import PageReader
 from dray.kube.ports import CLAIMS, PODS, Listed, Object, Resource
 from dray_claim_controller.cache.object_cache import ObjectCache
 
-MOST_TIMES = 30.0
-"""How much more CPU time per byte than ordinary objects. Machines differ: up to 11 was
-seen. What grows with the square of the size takes far more."""
+MOST_TIMES = 10.0
+"""How much more CPU time per byte than ordinary objects."""
+PAIRS = 5
+"""How often an odd object and an ordinary one are measured one after the other: other work on the
+machine slows both. One pair within the limit is enough."""
 LIST_BYTES = 1_500_000
 _CONFIGS = 32
 """So many entries the config of a claim may have."""
@@ -131,35 +133,35 @@ async def folded(resource: Resource, data: bytes) -> ObjectCache:
     return picture
 
 
-def cpu_per_byte(resource: Resource, obj: Object) -> float:
-    """The least of several runs."""
-    data = listed(obj)
-
-    def seconds() -> float:
-        began_s = time.process_time()
-        asyncio.run(folded(resource, data))
-        return time.process_time() - began_s
-
-    return min(seconds() for _ in range(3)) / len(data)
+def cpu_per_byte(resource: Resource, data: bytes) -> float:
+    began_s = time.process_time()
+    asyncio.run(folded(resource, data))
+    return (time.process_time() - began_s) / len(data)
 
 
 @pytest.fixture(scope="module")
-def ordinary() -> dict[str, float]:
-    """CPU time per byte of ordinary objects, by plural."""
+def ordinary() -> dict[Resource, bytes]:
+    """Pages of ordinary objects."""
     kept = claim(**CLAIM_MANAGED)
-    return {
-        CLAIMS.plural: cpu_per_byte(CLAIMS, kept),
-        PODS.plural: cpu_per_byte(PODS, with_metadata(pod(), CLAIM_MANAGED)),
-    }
+    return {CLAIMS: listed(kept), PODS: listed(with_metadata(pod(), CLAIM_MANAGED))}
+
+
+def assert_costs_by_its_size(resource: Resource, odd: Object, ordinary: bytes) -> None:
+    data, times = listed(odd), list[float]()
+    while not times or (times[-1] > MOST_TIMES and len(times) < PAIRS):
+        times.append(cpu_per_byte(resource, data) / cpu_per_byte(resource, ordinary))
+    assert times[-1] <= MOST_TIMES, times
 
 
 @pytest.mark.parametrize("odd", ODD_CLAIMS.values(), ids=ODD_CLAIMS)
-def test_a_claim_costs_by_its_size(ordinary: dict[str, float], odd: Callable[[], Object]) -> None:
-    times = cpu_per_byte(CLAIMS, odd()) / ordinary[CLAIMS.plural]
-    assert times <= MOST_TIMES
+def test_a_claim_costs_by_its_size(
+    ordinary: dict[Resource, bytes], odd: Callable[[], Object]
+) -> None:
+    assert_costs_by_its_size(CLAIMS, odd(), ordinary[CLAIMS])
 
 
 @pytest.mark.parametrize("odd", ODD_PODS.values(), ids=ODD_PODS)
-def test_a_pod_costs_by_its_size(ordinary: dict[str, float], odd: Callable[[], Object]) -> None:
-    times = cpu_per_byte(PODS, odd()) / ordinary[PODS.plural]
-    assert times <= MOST_TIMES
+def test_a_pod_costs_by_its_size(
+    ordinary: dict[Resource, bytes], odd: Callable[[], Object]
+) -> None:
+    assert_costs_by_its_size(PODS, odd(), ordinary[PODS])
