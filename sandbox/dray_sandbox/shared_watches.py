@@ -18,7 +18,6 @@ from dray.kube.ports import (
     Listed,
     Object,
     Resource,
-    Transform,
     WatchEvent,
 )
 from dray.runtime.backoff import Backoff
@@ -40,26 +39,14 @@ class SharedWatches:
         return getattr(self._kube, name)
 
     def watch(
-        self,
-        resource: Resource,
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        transform: Transform | None = None,
+        self, resource: Resource, *namespace: str, **options: Any
     ) -> AsyncIterator[WatchEvent]:
         """As ``Kube.watch``; a shared watch raises nothing."""
         shared = self._kinds.get(resource)
-        node = field_selector.removeprefix(_OF_NODE)
-        is_of_node = node not in ("", field_selector)
-        if shared is None or not is_of_node or namespace or label_selector or transform:
-            return self._kube.watch(
-                resource,
-                namespace,
-                label_selector=label_selector,
-                field_selector=field_selector,
-                transform=transform,
-            )
+        node = options.get("field_selector", "").removeprefix(_OF_NODE)
+        is_of_node = node and not namespace and options == {"field_selector": _OF_NODE + node}
+        if shared is None or not is_of_node:
+            return self._kube.watch(resource, *namespace, **options)
         return shared.of_node(node)
 
     async def run(self) -> None:

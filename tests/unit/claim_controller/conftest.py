@@ -1,5 +1,6 @@
 """Builders of the values that the rules decide upon."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from dray.api.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
 from dray.api.devices import DeviceId
 from dray.api.names import CLAIM_FINALIZER, DRIVER, OWNER_DRAY
 from dray.api.pods import Pod
+from dray.bus.memory import MemoryBus
+from dray.bus.topology import STREAMS
 from dray.kube.object_text import text_of
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.cache.cached_objects import CachedResourceClaim
@@ -89,3 +92,13 @@ class Make:
 def make() -> Make:
     """Builders."""
     return Make()
+
+
+@pytest.fixture
+async def bus() -> AsyncIterator[MemoryBus]:
+    """A bus with dray's streams."""
+    made = MemoryBus()
+    for spec in STREAMS:
+        await made.ensure(spec)
+    yield made
+    await made.close()

@@ -1,7 +1,7 @@
 """Facts and the term that may publish them: who was replaced publishes nothing any more."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 
 import pytest
@@ -20,15 +20,6 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RuleRecorder
 from dray_claim_controller.facts.decisions import Publish
 from dray_claim_controller.publication.publisher import NodeMoves, Publisher, SupersededError
-
-
-@pytest.fixture
-async def bus() -> AsyncIterator[MemoryBus]:
-    made = MemoryBus()
-    for spec in STREAMS:
-        await made.ensure(spec)
-    yield made
-    await made.close()
 
 
 def publisher(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.unit.claim_controller.test_object_cache import allocated, claim
-from tests.unit.claim_controller.test_publisher import bus, created, publisher
+from tests.unit.claim_controller.test_publisher import created, publisher
 
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import FACTS_STREAM
@@ -30,11 +30,21 @@ from dray.messages.facts import ClaimObserved
 from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.informers import Informers
 
-__all__ = ["bus"]  # the fixture
-
 
 def held(cache: ObjectCache) -> set[str]:
     return {device.device for device, claims in cache.devices.holders.items() if claims}
+
+
+async def claim_facts(bus: MemoryBus) -> dict[str, ClaimObserved]:
+    """The newest fact of each claim, by UID."""
+    facts: dict[str, ClaimObserved] = {}
+    async for delivered in bus.read(FACTS_STREAM):
+        if ".claim." in delivered.subject:
+            fact = decode(delivered, ClaimObserved)
+            facts[fact.claim.uid] = fact
+        if not delivered.pending:
+            break
+    return facts
 
 
 def test_a_claim_that_is_back_holds_its_devices_again() -> None:
@@ -78,13 +88,7 @@ async def test_the_facts_follow(bus: MemoryBus) -> None:
     cache.apply(CLAIMS, Listed(restored, 14))
     await leader.flush()
 
-    facts: dict[str, ClaimObserved] = {}
-    async for delivered in bus.read(FACTS_STREAM):
-        if ".claim." in delivered.subject:
-            fact = decode(delivered, ClaimObserved)
-            facts[fact.claim.uid] = fact
-        if not delivered.pending:
-            break
+    facts = await claim_facts(bus)
     assert {uid: fact.deleted for uid, fact in facts.items()} == {
         "kept": False,
         "back": False,
@@ -114,13 +118,7 @@ async def test_a_leader_that_begins_after_the_restoration_publishes_what_the_sto
     await leader.note_restored()
     await leader.publish_everything()
 
-    facts: dict[str, ClaimObserved] = {}
-    async for delivered in bus.read(FACTS_STREAM):
-        if ".claim." in delivered.subject:
-            fact = decode(delivered, ClaimObserved)
-            facts[fact.claim.uid] = fact
-        if not delivered.pending:
-            break
+    facts = await claim_facts(bus)
     assert {uid: fact.deleted for uid, fact in facts.items()} == {
         "freed": False,
         "kept": False,

@@ -176,9 +176,8 @@ class ObjectCache:
                 self._put(resource, convert(resource, obj), watched=True)
                 self._show(resource, revision_of(obj))
             case Deleted(obj):
-                revision = revision_of(obj)
-                self._drop(resource, obj["metadata"]["uid"], name_of(obj), revision, revision)
-                self._show(resource, revision)
+                self._drop(resource, obj["metadata"]["uid"], name_of(obj), revision_of(obj))
+                self._show(resource, revision_of(obj))
 
     def _show(self, resource: Resource, revision: int) -> None:
         """The watch has shown everything of a kind up to a revision."""
@@ -230,7 +229,7 @@ class ObjectCache:
             known = self._known_revision(resource, uid, name)
             # An object newer than the list is missing only because it is newer.
             if known is not None and known <= revision:
-                self._drop(resource, uid, name, revision, revision)
+                self._drop(resource, uid, name, revision)
         is_first = resource.plural not in self.listed
         for number, new in enumerate(changed, start=1):
             self._put_listed(resource, new, revision)
@@ -243,7 +242,8 @@ class ObjectCache:
     def apply_missing(self, resource: Resource, known: Object) -> None:
         """Apply that a read has not found an object, which says no revision. A list that is on its
         way may be of a time before that, and the watch has shown nothing."""
-        self._drop(resource, known["metadata"]["uid"], name_of(known), revision_of(known), None)
+        uid, revision = known["metadata"]["uid"], revision_of(known)
+        self._drop(resource, uid, name_of(known), revision, is_shown=False)
 
     def apply_response(self, resource: Resource, obj: Object) -> None:
         """Apply the response to an own write, which the watch shows later."""
@@ -385,7 +385,7 @@ class ObjectCache:
             del self._gone[new.uid]
         known = self._known_revision(resource, new.uid, new.name)
         if known is not None and new.revision < known <= revision:
-            self._drop(resource, new.uid, new.name, revision, revision)
+            self._drop(resource, new.uid, new.name, revision)
             del self._gone[new.uid]
         self._put(resource, new, watched=True)
 
@@ -629,10 +629,12 @@ class ObjectCache:
                 self.mark(FactKey("claim", claim.claim.uid))
 
     def _drop(
-        self, resource: Resource, uid: str, name: str, revision: int, gone: int | None
+        self, resource: Resource, uid: str, name: str, revision: int, *, is_shown: bool = True
     ) -> None:
+        """Forget a deleted object. ``is_shown``: whether a watch or list has shown it deleted at
+        that revision."""
         self.revision = max(self.revision, revision)
-        self.remember_deleted(uid, gone)
+        self.remember_deleted(uid, revision if is_shown else None)
         self._note_readable(_key_of(resource, uid, name))
         if resource is CLAIMS:
             self._drop_claim(uid, revision)
