@@ -13,6 +13,7 @@ from dray_sandbox.controllers.node_rules import (
     GRACE_S,
     QUARANTINE_S,
     eviction_delay_s,
+    is_ready,
     unknown_status,
     wanted_taints,
 )
@@ -38,6 +39,8 @@ class NodeLifecycleController:
         self._orphaned_s: dict[str, float] = {}
         """By pod uid, since when its node has not existed."""
         self._synced: set[str] = set()
+        self._disrupted = False
+        """Whether no node was ready at the last check."""
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -51,12 +54,25 @@ class NodeLifecycleController:
                     await self.check()
 
     async def check(self) -> None:
-        """Carry out what the rules decide now."""
+        """Carry out what the rules decide now.
+
+        Where no node is ready, no pod is evicted, and the first that is gives all others their
+        time again: the cluster starts, or the controller is cut off (`handleDisruption` in
+        node_lifecycle_controller.go).
+        """
         now_s = self._clock.monotonic_s()
+        silent = {name for name, at_s in self._renewed_s.items() if now_s - at_s >= GRACE_S}
+        disrupted = not any(
+            is_ready(node) and name not in silent for (_, name), node in self._nodes.items()
+        )
+        if self._disrupted and not disrupted:
+            self._renewed_s = dict.fromkeys(self._renewed_s, now_s)
+            silent = set()
+        self._disrupted = disrupted
         for (_, name), node in list(self._nodes.items()):
-            if now_s - self._renewed_s.get(name, now_s) >= GRACE_S:
+            if name in silent:
                 await self._mark(name, node)
-            await self._taint(name, node)
+            await self._taint(name, node, evicts=not disrupted)
         for pod in self._ending(now_s):
             await self._delete(pod, force=self._is_orphan(pod))
 
@@ -86,8 +102,8 @@ class NodeLifecycleController:
             structlog.get_logger().warning("node is silent", node=name)
             await self._try(self._kube.patch(NODES, name, {"status": status}, subresource="status"))
 
-    async def _taint(self, name: str, node: Object) -> None:
-        taints = wanted_taints(node, self._now())
+    async def _taint(self, name: str, node: Object, *, evicts: bool) -> None:
+        taints = wanted_taints(node, self._now(), evicts=evicts)
         if taints is None:
             return
         version = {"resourceVersion": node["metadata"]["resourceVersion"]}

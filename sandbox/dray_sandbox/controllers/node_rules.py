@@ -27,8 +27,7 @@ _EFFECTS = ("NoSchedule", "NoExecute")
 
 def unknown_status(node: Object, now: str) -> Object | None:
     """The status of a node whose kubelet is silent, or None if it says so already."""
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    ready: Object = next((one for one in conditions if one["type"] == "Ready"), {})
+    conditions, ready = _conditions(node), _ready(node)
     if ready.get("status") == "Unknown":
         return None
     changed = ready | {
@@ -41,18 +40,30 @@ def unknown_status(node: Object, now: str) -> Object | None:
     return {"conditions": [*(one for one in conditions if one["type"] != "Ready"), changed]}
 
 
-def wanted_taints(node: Object, now: str) -> list[Object] | None:
-    """The node's taints after its Ready condition, or None if they stay."""
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    status = next((one["status"] for one in conditions if one["type"] == "Ready"), "True")
+def is_ready(node: Object) -> bool:
+    """Whether the node's Ready condition is True, or there is none: it has no kubelet then."""
+    return bool(_ready(node).get("status", "True") == "True")
+
+
+def wanted_taints(node: Object, now: str, *, evicts: bool = True) -> list[Object] | None:
+    """The node's taints after its Ready condition, or None if they stay.
+
+    Without ``evicts`` new pods are kept away and those that are there stay.
+    """
     present: list[Object] = (node.get("spec") or {}).get("taints") or []
-    key = _TAINT_OF.get(status)
-    effects = {one["effect"] for one in present if one["key"] == key}
-    kept = [one for one in present if one["key"] == key or one["key"] not in _TAINT_OF.values()]
+    key = _TAINT_OF.get(_ready(node).get("status", "True"))
+    effects = _EFFECTS if evicts else _EFFECTS[:1]
+    wanted = {(key, effect) for effect in effects if key}
+    found = {(one["key"], one["effect"]) for one in present}
+    kept = [
+        one
+        for one in present
+        if one["key"] not in _TAINT_OF.values() or (one["key"], one["effect"]) in wanted
+    ]
     added = [
         {"key": key, "effect": effect, "timeAdded": now}
-        for effect in _EFFECTS
-        if key and effect not in effects
+        for effect in effects
+        if (key, effect) in wanted - found
     ]
     taints = [*kept, *added]
     return None if taints == present else taints
@@ -67,6 +78,14 @@ def eviction_delay_s(pod: Object, node: Object) -> float | None:
             if tolerated_s is not None:
                 delays.append(tolerated_s)
     return min(delays, default=None)
+
+
+def _conditions(node: Object) -> list[Object]:
+    return (node.get("status") or {}).get("conditions") or []
+
+
+def _ready(node: Object) -> Object:
+    return next((one for one in _conditions(node) if one["type"] == "Ready"), {})
 
 
 def _tolerated_s(pod: Object, taint: Taint) -> float | None:

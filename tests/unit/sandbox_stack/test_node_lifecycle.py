@@ -59,6 +59,15 @@ def test_taints_follow_the_ready_condition_and_others_stay():
     assert wanted_taints(node("True", [mine]), NOW) is None
 
 
+def test_where_nothing_is_evicted_a_silent_node_only_gets_no_new_pods():
+    schedule = taint(UNREACHABLE, "NoSchedule")
+    assert wanted_taints(node("Unknown"), NOW, evicts=False) == [schedule]
+    assert wanted_taints(node("Unknown", [schedule, taint(UNREACHABLE)]), NOW, evicts=False) == [
+        schedule
+    ]
+    assert wanted_taints(node("Unknown", [schedule]), NOW, evicts=False) is None
+
+
 @pytest.mark.parametrize(
     ("tolerations", "taints", "delay_s"),
     [
@@ -129,10 +138,33 @@ async def test_a_silent_node_is_not_ready_and_its_pods_are_evicted(kube: MemoryK
         assert await ready(kube, "fleet") == "True"
 
 
+async def test_where_no_node_is_ready_no_pod_is_evicted(kube: MemoryKube) -> None:
+    """A cluster that starts: its kubelets may be slower than its controllers."""
+    await say(kube, "fleet", "Unknown")
+    async with controlled(kube) as until:
+        await until(lambda: is_unknown(kube))
+        questions = iter(range(20))
+
+        async def is_asked_often() -> bool:
+            assert not await is_ending(kube)
+            return next(questions, None) is None
+
+        await until(is_asked_often)
+        taints = (await kube.get(NODES, "n1"))["spec"]["taints"]
+        assert [(one["key"], one["effect"]) for one in taints] == [(UNREACHABLE, "NoSchedule")]
+
+        await say(kube, "fleet", "True")
+        await until(lambda: is_ending(kube))
+
+
 async def test_pods_of_a_deleted_node_are_deleted(kube: MemoryKube) -> None:
     await kube.delete(NODES, "n1")
     async with controlled(kube) as until:
         await until(lambda: no_pod(kube))
+
+
+async def say(kube: MemoryKube, name: str, ready: str) -> None:
+    await kube.patch(NODES, name, {"status": node(ready)["status"]}, subresource="status")
 
 
 async def is_ending(kube: MemoryKube) -> bool:
