@@ -114,7 +114,7 @@ class Stand:
                     await asyncio.sleep(0.1)
                     value = await holds()
         except TimeoutError:
-            pods = {name: phase_of(pod) for name, pod in (await self.pods()).items()}
+            pods = {name: _described(pod) for name, pod in (await self.pods()).items()}
             raise AssertionError(f"not within {within_s:g} s: {what}; pods: {pods}") from None
         return value
 
@@ -122,6 +122,20 @@ class Stand:
 def phase_of(pod: Object | None) -> str:
     """The pod's phase; empty for one that isn't there."""
     return "" if pod is None else str(pod.get("status", {}).get("phase", ""))
+
+
+def _described(pod: Object) -> str:
+    """The pod's phase, and all that it waits for."""
+    status, spec = pod.get("status", {}), pod["spec"]
+    waits = [
+        f"{one['type']}: {one.get('message') or one.get('reason', '')}"
+        for one in status.get("conditions") or ()
+        if one["status"] != "True"
+    ]
+    gates = [f"gate {gate['name']}" for gate in spec.get("schedulingGates") or ()]
+    claims = [f"claim {one}" for one in status.get("resourceClaimStatuses") or ()]
+    node = spec.get("nodeName") or "no node"
+    return "; ".join([phase_of(pod), node, *gates, *claims, *waits])
 
 
 def results_of(claim: Object) -> list[Object]:
