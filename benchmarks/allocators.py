@@ -19,8 +19,8 @@ from dray.bus.topology import STREAMS, log_spec
 from dray.messages.base import Message, encode
 from dray.messages.decisions import Opened, log_subject
 from dray_sandbox.nats_server import ADMIN, NatsAccess, start_nats
-from dray_sandbox.paths import free_port
 from dray_sandbox.processes import ProcessSpec, Runner
+from dray_sandbox.tcp_ports import free_port
 
 NATS = "nats-server"
 _TOGETHER = 128

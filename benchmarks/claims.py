@@ -39,9 +39,9 @@ from dray.messages.base import Message, encode
 from dray.messages.decisions import Decided, decode_record, log_stream, log_subject
 from dray.messages.facts import Fact
 from dray_sandbox.nats_server import ADMIN, NatsAccess, start_nats
-from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers
 from dray_sandbox.processes import ProcessSpec, Runner
+from dray_sandbox.tcp_ports import free_port
 
 ALLOCATOR, NATS = "allocator", "nats-server"
 TARGET = 6_000

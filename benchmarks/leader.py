@@ -39,8 +39,8 @@ from benchmarks.leader_real import real_cluster
 from benchmarks.machine import machine
 from dray.bus.topology import ALLOCATOR, CLAIM_CONTROLLER
 from dray_sandbox.nats_server import NatsAccess, start_nats
-from dray_sandbox.paths import free_port
 from dray_sandbox.processes import ProcessSpec, Runner
+from dray_sandbox.tcp_ports import free_port
 
 LIMITS: Final = {
     "ready_s": 20.0,

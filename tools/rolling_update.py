@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers
 from dray_sandbox.stack import Stack
+from dray_sandbox.tcp_ports import free_port
 
 
 async def start_second_agent(stack: Stack, agent: str) -> str:

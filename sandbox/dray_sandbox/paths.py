@@ -1,24 +1,16 @@
-"""Paths and free ports of local stacks."""
+"""Paths of local stacks."""
 
 import os
-import random
 import re
-import socket
-from collections import deque
 from pathlib import Path
 
-from dray.api.errors import InvalidInputError, PermanentError
+from dray.api.errors import InvalidInputError
 
 FOLDER_VARIABLE = "DRAY_STACKS"
 """The folder of all local stacks, if not the checkout's cache. Sessions of tests have their own."""
 _SOURCE_VARIABLE = "DRAY_SOURCE"
 """Names the source tree for a package that is installed elsewhere, as in an image."""
 _STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
-_FIRST_PORT, _LAST_PORT = 20_000, 32_000
-"""Below the usual ephemeral range, so that no outgoing connection uses a chosen port."""
-_TRIED_PORTS = 1_000
-_chosen_ports: deque[int] = deque(maxlen=5_000)
-"""The newest ones of this process, of which some may not be in use yet."""
 _LONGEST_SOCKET_DIRECTORY = 45
 """Unix socket paths have at most 108 bytes; a kubelet's plugin sockets add about 60 to this."""
 
@@ -69,28 +61,3 @@ def user_cache() -> Path:
 def fits_unix_sockets(directory: Path) -> bool:
     """Whether the paths of a kubelet's sockets below ``directory`` are short enough."""
     return len(str(directory)) <= _LONGEST_SOCKET_DIRECTORY
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that is free now, another one each time: programs are started
-    together, long after their ports were chosen. Another program may still take it.
-
-    Raises:
-        PermanentError: there is none.
-    """
-    for _ in range(_TRIED_PORTS):
-        port = random.randint(_FIRST_PORT, _LAST_PORT)
-        if port in _chosen_ports:
-            continue
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        _chosen_ports.append(port)
-        return port
-    raise PermanentError(
-        f"none of {_TRIED_PORTS} ports of 127.0.0.1 between {_FIRST_PORT} and {_LAST_PORT} "
-        "is free: end the programs that listen on them"
-    )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dray.api.errors import PermanentError
-from dray_sandbox.paths import free_port
+from dray_sandbox.tcp_ports import free_port
 
 Ready = Callable[[], Awaitable[bool]]
 _POLL_S = 0.03

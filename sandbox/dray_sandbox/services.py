@@ -9,9 +9,9 @@ from dray_sandbox.access import CLAIM_CONTROLLER, KUBELET, NODE_AGENT, Endpoint
 from dray_sandbox.layout import GPU_RESOURCES, SCHEDULER_NAMES, SimulatedNode, StackOptions
 from dray_sandbox.nats_server import NatsAccess
 from dray_sandbox.node.specs import service_in_node, stand_in_device
-from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers
 from dray_sandbox.processes import ProcessSpec
+from dray_sandbox.tcp_ports import free_port
 
 _STOPS_WITHIN_S = 12.0
 """Services drain in less than ten seconds."""

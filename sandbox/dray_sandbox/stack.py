@@ -50,12 +50,7 @@ from dray_sandbox.node.network import API_NAMES, API_SERVICE
 from dray_sandbox.node.programs import build_programs
 from dray_sandbox.node.requirements import check_machine
 from dray_sandbox.objects import Installer, documents
-from dray_sandbox.paths import (
-    fits_unix_sockets,
-    free_port,
-    stack_directory,
-    traces_directory,
-)
+from dray_sandbox.paths import fits_unix_sockets, stack_directory, traces_directory
 from dray_sandbox.processes import Runner, gather_or_cancel
 from dray_sandbox.restarts import RestartLoop
 from dray_sandbox.services import ServicePrograms, node_agent_name
@@ -69,6 +64,7 @@ from dray_sandbox.stack_file import (
 )
 from dray_sandbox.stack_lock import StackLock
 from dray_sandbox.standins import start_sandbox
+from dray_sandbox.tcp_ports import free_port
 from dray_webhook.decisions.registration import probe_pod, webhook_configurations
 
 Progress = Callable[[str], None]

@@ -17,11 +17,11 @@ from dray_sandbox.node.network import choose_network
 from dray_sandbox.node.programs import NodePrograms
 from dray_sandbox.node.requirements import MachinePrograms, lowers_oom_scores
 from dray_sandbox.objects import Installer
-from dray_sandbox.paths import free_port
 from dray_sandbox.processes import Runner, gather_or_cancel
 from dray_sandbox.registry.images import STAND_IN, ImageFiles, ImageStore
 from dray_sandbox.registry.names import parse_image_name
 from dray_sandbox.secret_files import write_secret
+from dray_sandbox.tcp_ports import free_port
 
 _DNS_USER = "dray-dns"
 _PROXY_USER = "system:kube-proxy"

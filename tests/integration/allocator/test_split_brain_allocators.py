@@ -13,8 +13,8 @@ from benchmarks.reading_server import serving_readings
 from benchmarks.split_brain_allocator import run_split_brain_allocator
 from dray.bus.jetstream import connect
 from dray_sandbox.nats_server import ADMIN, start_nats
-from dray_sandbox.paths import free_port
 from dray_sandbox.processes import Runner
+from dray_sandbox.tcp_ports import free_port
 
 ALLOCATORS = 8
 PODS = 24

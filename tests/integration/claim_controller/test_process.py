@@ -27,9 +27,9 @@ from dray.kube.ports import (
 from dray_sandbox.access import ADMIN, CLAIM_CONTROLLER, kubeconfig
 from dray_sandbox.apiserver.serve import serve
 from dray_sandbox.nats_server import start_nats
-from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers
 from dray_sandbox.processes import ProcessSpec, Runner
+from dray_sandbox.tcp_ports import free_port
 
 CRD_FILES = Path(__file__).parents[3] / "deploy/helm/dray/crds"
 

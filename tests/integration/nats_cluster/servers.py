@@ -11,8 +11,8 @@ from dray.bus.jetstream import JetStreamBus, connect
 from dray.bus.ports import BusUnavailableError
 from dray.bus.topology import CLAIM_CONTROLLER, STREAMS, log_spec
 from dray_sandbox.nats_server import ADMIN, NatsAccess, Secrets, nats_program, wipe_store
-from dray_sandbox.paths import free_port
 from dray_sandbox.processes import ProcessSpec, ProgramFailedError, Runner, gather_or_cancel
+from dray_sandbox.tcp_ports import free_port
 
 CLUSTER = "dray"
 _ATTEMPTS = 3

@@ -12,9 +12,9 @@ from dray.bus.ports import Bus, BusUnavailableError
 from dray.bus.server_reload import reload_if_outdated
 from dray.runtime.certificates import Issued, issue
 from dray_sandbox.nats_server import binary
-from dray_sandbox.paths import free_port
 from dray_sandbox.probes import listens
 from dray_sandbox.processes import ProcessSpec, Runner
+from dray_sandbox.tcp_ports import free_port
 
 PASSWORD = "p-of-the-test"
 NAME = "nats-server"

@@ -28,9 +28,9 @@ from dray.messages.events import PodRequested
 from dray.messages.rpc import LOOKUP_SUBJECT
 from dray_sandbox.chart import admission_policies, refused_claim
 from dray_sandbox.nats_server import start_nats
-from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers
 from dray_sandbox.processes import Runner
+from dray_sandbox.tcp_ports import free_port
 from dray_webhook.decisions.registration import probe_pod, webhook_configurations
 from dray_webhook.decisions.review import AdmissionAnswer
 from dray_webhook.service.server import AdmissionServer

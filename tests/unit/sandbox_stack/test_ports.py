@@ -2,12 +2,14 @@
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from dray.api.errors import PermanentError
-from dray_sandbox import paths
+from dray_sandbox import tcp_ports
 from dray_sandbox.access import make_credentials
 from dray_sandbox.controlplane.build import GoBinary
 from dray_sandbox.controlplane.launch import start_control_plane
@@ -57,18 +59,46 @@ def test_only_a_process_that_listens_is_named_for_a_port() -> None:
     assert not listens(os.getpid(), port)
 
 
+def only_block(monkeypatch: pytest.MonkeyPatch, cache: Path, first: int, last: int) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr(tcp_ports, "_FIRST_PORT", first)
+    monkeypatch.setattr(tcp_ports, "_LAST_PORT", last)
+    monkeypatch.setattr(tcp_ports, "_own_ports", [])
+    monkeypatch.setattr(tcp_ports, "_locks", [])
+
+
 def test_no_port_is_chosen_twice_for_programs_that_start_together(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(paths, "_LAST_PORT", paths._FIRST_PORT + 40)
-    ports = [paths.free_port() for _ in range(15)]
+    only_block(monkeypatch, tmp_path, 19_000, 19_049)
+    ports = [tcp_ports.free_port() for _ in range(15)]
     assert len(set(ports)) == len(ports)
 
 
-def test_without_a_free_port_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ports_of_a_process_are_no_other_ones_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    take_block = (
+        "import sys; from dray_sandbox import tcp_ports as p; p._FIRST_PORT = 19_050; "
+        "p._LAST_PORT = 19_099; print(p.free_port(), flush=True); sys.stdin.read()"
+    )
+    only_block(monkeypatch, tmp_path, 19_050, 19_099)
+    with subprocess.Popen(
+        [sys.executable, "-c", take_block], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        with pytest.raises(PermanentError):
+            tcp_ports.free_port()
+        other.kill()
+    assert 19_050 <= tcp_ports.free_port() <= 19_099
+
+
+def test_without_a_free_port_the_error_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        monkeypatch.setattr(paths, "_FIRST_PORT", port)
-        monkeypatch.setattr(paths, "_LAST_PORT", port)
-        with pytest.raises(PermanentError, match="is free: end the programs"):
-            paths.free_port()
+        only_block(monkeypatch, tmp_path, port, port)
+        with pytest.raises(PermanentError, match="is free: end local stacks"):
+            tcp_ports.free_port()

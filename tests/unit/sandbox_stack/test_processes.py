@@ -136,7 +136,13 @@ async def test_restart_runs_the_same_program_in_a_new_process(
 async def test_a_restart_waits_for_the_new_process_to_write_its_file(
     runner: Runner, tmp_path: Path
 ) -> None:
-    slow = "import os, time\ntime.sleep(0.3)\nmark.write_text(str(os.getpid()))\n" + SLEEPS
+    slow = """
+    import os, time
+    time.sleep(0.3)
+    mark.with_suffix(".part").write_text(str(os.getpid()))
+    mark.with_suffix(".part").rename(mark)
+    """
+    slow = textwrap.dedent(slow) + SLEEPS
     mark = tmp_path / "one.ready"
     await runner.start(python("one", slow, tmp_path, pid_file=mark))
     await runner.kill("one")
