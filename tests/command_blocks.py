@@ -59,6 +59,8 @@ RUN_ELSEWHERE: Final[Mapping[str, tuple[str, str]]] = {
         f"{_LIFE}the_daily_job_makes_again_what_was_lost",
         '"create", "job", "--from=cronjob/dray-renewal"',
     ),
+    "kubectl create clusterrolebinding": (f"{_TYPED}operator", 'commands_of("docs/install.md")'),
+    "kubectl create rolebinding": (f"{_TYPED}operator", 'commands_of("docs/install.md")'),
     "dray up --kubelet real": ("tests/real_node/conftest.py::real_cluster", 'kubelet="real"'),
     "dray simulate openb": ("tests/unit/simulate/test_verb.py", '["simulate", "openb", '),
     "dray record": (f"{_TYPED}recording", 'dray(operator, "record", '),

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 import yaml
+from tests.command_blocks import commands_of
 from tests.packaging.helm.installation import (
     ACCOUNTS,
     INSTALLED,
@@ -95,15 +96,15 @@ def with_canaries(manifest: str) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def operator(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The kubeconfig of a user with the operators' roles, whose token a plugin gives."""
+    """The kubeconfig of a user with the operators' roles, as the page of the installation gives
+    them, whose token a plugin gives."""
     folder = tmp_path_factory.mktemp("operator")
     await installed.kubectl("create", "serviceaccount", "someone", "-n", "default")
-    for kind, namespace in (("clusterrole", ()), ("role", ("-n", NAMESPACE))):
-        binding = "clusterrolebinding" if kind == "clusterrole" else "rolebinding"
-        await installed.kubectl(
-            *("create", binding, "someone", *namespace, f"--{kind}=dray-operator"),
-            "--serviceaccount=default:someone",
-        )
+    binding = [one for one in commands_of("docs/install.md") if one.startswith("kubectl create")]
+    assert len(binding) == 2
+    for command in binding:
+        given = command.replace("--user=NAME", "--serviceaccount=default:someone")
+        await installed.kubectl(*given.split()[1:])
     token = (await installed.kubectl("create", "token", "someone", "-n", "default")).strip()
     return with_plugin(installed.kubeconfig, token, folder)
 
@@ -313,7 +314,7 @@ async def test_no_service_was_refused_anything_and_operators_their_probes_alone(
 async def test_a_user_without_a_role_is_refused_with_the_role_to_ask_for(
     installed: Cluster, operator: Path
 ) -> None:
-    await installed.kubectl("delete", "rolebinding", "someone", "-n", NAMESPACE)
+    await installed.kubectl("delete", "rolebinding", "dray-operators", "-n", NAMESPACE)
 
     with pytest.raises(CommandError, match=r"may not read the Secret dray-operator in dray-system"):
         await dray(operator, "record", os.devnull, "--for", "1s")

@@ -41,7 +41,7 @@ async def test_one_command_installs_a_working_system(empty: Cluster) -> None:
     chooser = "dray chooses" if KEEPS_SHARES else "kube-scheduler chooses"
     assert f"{chooser} the cards of its pods" in notes
     assert ("each pod gets a whole card" in notes) is not KEEPS_SHARES
-    assert "no StorageClass" in notes
+    assert "no default StorageClass" in notes
 
     async def has_gpus() -> bool:
         (pool,) = await empty.objects("gpupool", "default")

@@ -163,6 +163,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "shared-memory": ({"nodeAgent": {"mps": {"sharedMemoryMiB": 2**63}}}, "sharedMemoryMiB"),
     "ratio": ({"tracing": {"samplingRatio": 2}}, "samplingRatio"),
+    "no-node-at-a-time": ({"nodeAgent": {"maxUnavailable": 0}}, "maxUnavailable"),
+    "no-share-of-nodes": ({"nodeAgent": {"maxUnavailable": "0%"}}, "maxUnavailable"),
 }
 """Values, and what the refusal names."""
 OTHERS = {
@@ -425,6 +427,24 @@ async def test_autoscaling_begins_with_the_replicas_that_there_are_and_never_cha
     )
 
 
+@pytest.mark.parametrize("is_default", [False, True], ids=["another-class", "default-class"])
+async def test_the_notes_warn_if_the_store_of_nats_is_not_a_volume(
+    server: Cluster, is_default: bool
+) -> None:
+    annotations = {"storageclass.kubernetes.io/is-default-class": str(is_default).lower()}
+    metadata = {"name": "disk", "annotations": annotations}
+    kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass"}
+    await server.apply(json.dumps({**kind, "metadata": metadata, "provisioner": "example.com/a"}))
+    try:
+        install = ("install", RELEASE, str(CHART), "-n", NAMESPACE, "--dry-run=server")
+        printed = await server.helm(*install, "--no-hooks", "--skip-crds")
+    finally:
+        await server.kubectl("delete", "storageclass", "disk")
+
+    assert ("volumeClaimTemplates" in printed) is is_default
+    assert ("WARNING: NATS keeps its store in its pod" in printed) is not is_default
+
+
 async def test_a_second_installation_in_another_namespace_is_refused(server: Cluster) -> None:
     """A cluster has one dray: its class, pools and registrations are the cluster's."""
     await server.helm("install", RELEASE, str(CHART), "-n", NAMESPACE, "--no-hooks", "--skip-crds")
@@ -434,25 +454,6 @@ async def test_a_second_installation_in_another_namespace_is_refused(server: Clu
     (binding,) = await server.objects("clusterrolebinding", "dray-claim-controller")
     assert [one["namespace"] for one in binding["subjects"]] == [NAMESPACE]
     await server.helm("uninstall", RELEASE, "-n", NAMESPACE, "--no-hooks")
-
-
-async def test_a_pod_has_a_token_only_where_it_calls_kubernetes(server: Cluster, tmp_path) -> None:
-    rendered = [one for one in yaml.safe_load_all(await render(server, {}, tmp_path)) if one]
-    mounted = {}
-    for one in rendered:
-        if one["kind"] in ("Deployment", "StatefulSet", "DaemonSet"):
-            spec = one["spec"]["template"]["spec"]
-            mounted[one["metadata"]["name"]] = spec["automountServiceAccountToken"]
-
-    assert mounted == {
-        "dray-webhook": False,
-        "dray-allocator": False,
-        "dray-nats": False,
-        "dray-claim-controller": True,
-        "dray-node-agent": True,
-    }
-    accounts = [one for one in rendered if one["kind"] == "ServiceAccount"]
-    assert all(one["automountServiceAccountToken"] is False for one in accounts)
 
 
 async def test_a_node_agent_runs_mps_daemons_of_its_own_node_that_read_no_secret(

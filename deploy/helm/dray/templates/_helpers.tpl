@@ -44,6 +44,21 @@ dray-{{ .service }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }
 {{- mul (regexFind "^[0-9]+" . | int64) $unit 1024 -}}
 {{- end }}
 
+{{/* Whether NATS' store is a volume: "true" or empty. The claims of a StatefulSet can't be changed: an
+upgrade keeps what the installation chose. */}}
+{{- define "dray.natsPersistent" -}}
+{{- $persistence := .Values.nats.persistence -}}
+{{- $held := lookup "apps/v1" "StatefulSet" .Release.Namespace "dray-nats" -}}
+{{- if ne ($persistence.enabled | toString) "auto" }}{{ if $persistence.enabled }}true{{ end }}
+{{- else if $held }}{{ if hasKey $held.spec "volumeClaimTemplates" }}true{{ end }}
+{{- else if or $persistence.storageClassName (not (include "dray.readsCluster" .)) }}true
+{{- else -}}
+{{- range lookup "storage.k8s.io/v1" "StorageClass" "" "" | dig "items" list -}}
+{{- if eq (dig "metadata" "annotations" "storageclass.kubernetes.io/is-default-class" "" .) "true" }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "dray.natsUrl" -}}
 {{- if .Values.nats.enabled -}}
 {{ ternary "tls" "nats" .Values.nats.tls }}://dray-nats.{{ .Release.Namespace }}.svc:4222
