@@ -79,7 +79,13 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     ),
     "Why pods wait": (
         Panel("Reasons recorded", [_rate("dray_allocator_waits_total", "reason")], "ops"),
-        Panel("Pods in queues", [("sum by (pod) (dray_allocator_waiting_pods)", "{{pod}}")]),
+        Panel(
+            "Pods in queues",
+            [
+                ("sum by (pod) (dray_allocator_waiting_pods)", "{{pod}}"),
+                ("sum by (pod) (dray_allocator_active_pods)", "{{pod}}: to be tried"),
+            ],
+        ),
         Panel("Unprepared pods", [("max(dray_unprepared_pods)", "bound, not prepared")]),
     ),
     "Services": (

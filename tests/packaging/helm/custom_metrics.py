@@ -1,12 +1,12 @@
 """A stand-in for an adapter of custom metrics, such as Prometheus' adapter: its values are what the
-pods' own pages say at that moment."""
+pods' own pages say at that moment, and what a test adds."""
 
 import json
 import re
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,15 +28,16 @@ _NAME = "custom-metrics"
 
 
 @contextmanager
-def custom_metrics(cluster: Cluster, folder: Path) -> Iterator[list[str]]:
+def custom_metrics(cluster: Cluster, folder: Path, added: Mapping[str, int]) -> Iterator[list[str]]:
     """Serve ``custom.metrics.k8s.io`` where pods reach the API server; the manifests that have the
-    API server hand it on. ``folder`` is for the certificate."""
+    API server hand it on. ``folder`` is for the certificate. ``added``: by metric, what the first
+    pod has in addition."""
     content = yaml.safe_load(Path(cluster.kubeconfig).read_text())
     address = str(urlsplit(content["clusters"][0]["cluster"]["server"]).hostname)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps(_answer(cluster.kubeconfig, self.path)).encode()
+            body = json.dumps(_answer(cluster.kubeconfig, self.path, added)).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -90,7 +91,7 @@ def _manifests(address: str, port: int) -> list[str]:
     ]  # fmt: skip
 
 
-def _answer(kubeconfig: str, path: str) -> dict[str, Any]:
+def _answer(kubeconfig: str, path: str, added: Mapping[str, int]) -> dict[str, Any]:
     url = urlsplit(unquote(path))
     if (query := _QUERY.fullmatch(url.path)) is None:
         return {"kind": "APIResourceList", "groupVersion": f"{GROUP}/{VERSION}", "resources": []}
@@ -101,16 +102,16 @@ def _answer(kubeconfig: str, path: str) -> dict[str, Any]:
             "describedObject": {"apiVersion": "v1", "kind": "Pod", "name": name},
             "metric": {"name": metric},
             "timestamp": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-            "value": value,
+            "value": str(value if number else value + added.get(metric, 0)),
         }
-        for name, value in _values(kubeconfig, namespace, selector, metric)
+        for number, (name, value) in enumerate(_values(kubeconfig, namespace, selector, metric))
     ]
     return {"kind": "MetricValueList", "apiVersion": f"{GROUP}/{VERSION}", "items": items}
 
 
 def _values(
     kubeconfig: str, namespace: str, selector: str, metric: str
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[str, int]]:
     """By pod that is ready: what its page says, a whole number."""
     program = str(find_kubectl())
     get = [program, "--kubeconfig", kubeconfig, "get", "pods", "-n", namespace, "-l", selector]
@@ -122,4 +123,4 @@ def _values(
         with urlopen(f"http://{pod['status']['podIP']}:8080/metrics", timeout=5) as page:
             found = re.search(rf"^{metric} (\S+)$", page.read().decode(), re.MULTILINE)
         assert found, f"{pod['metadata']['name']} has no {metric}"
-        yield pod["metadata"]["name"], str(round(float(found[1])))
+        yield pod["metadata"]["name"], round(float(found[1]))

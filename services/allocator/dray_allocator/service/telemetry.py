@@ -30,6 +30,7 @@ from dray.messages.decisions import (
 )
 from dray.reasons import in_words
 from dray.telemetry import Span, is_sampled, start
+from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 _TRACEPARENT: Final = "traceparent"
@@ -92,6 +93,11 @@ class AllocatorMetrics:
             lambda: sum(
                 len(domain.queue.pending) for domain in state.domains.values() if domain.serving
             )
+        )
+        _gauge(
+            registry, "active_pods", "Pods that it has yet to try; not those that fit nowhere"
+        ).set_function(
+            lambda: sum(_active_pods(state, one) for one in state.domains.values() if one.serving)
         )
         _gauge(registry, "serving_domains", "Domains this replica serves").set_function(
             lambda: sum(domain.serving for domain in state.domains.values())
@@ -326,6 +332,11 @@ def _unsampled(record: AnyRecord) -> str:
     if isinstance(record, Decided) and len(record.pods) == 1:
         return record.pods[0].traceparent
     return ""
+
+
+def _active_pods(state: AllocatorState, domain: SchedulingDomain) -> int:
+    groups = domain.groups.active_groups()
+    return len(domain.queue.active_pods()) + sum(map(state.facts.groups.size, groups))
 
 
 def _gauge(registry: CollectorRegistry, name: str, text: str) -> prometheus_client.Gauge:

@@ -237,6 +237,12 @@ class PendingGroups:
             heapq.heappop(self.active)
         return None
 
+    def active_groups(self) -> set[GroupKey]:
+        """The groups that are to be tried."""
+        return {key for order, key in self.active if self.pending.get(key) == order}.difference(
+            self.unschedulable
+        )
+
     def pop(self) -> GroupKey:
         """The first active group, see ``first``."""
         return heapq.heappop(self.active)[1]

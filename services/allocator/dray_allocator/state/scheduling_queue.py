@@ -77,6 +77,10 @@ class SchedulingQueue:
         """Whether capacity changed since the last scan."""
         return self._last_scan != self.capacity_version
 
+    def active_pods(self) -> set[str]:
+        """Uids of the pods that are to be tried, and of those whose search is not finished."""
+        return {key[2] for key in self.active if self.pending.get(key[2]) == key} | {*self.paused}
+
     def add(self, pod_uid: str, key: QueueKey, *, activate: bool) -> None:
         """Add a pending pod, or change its place."""
         self.pending[pod_uid] = key
