@@ -30,6 +30,7 @@ from dray.kube.ports import (
 )
 from dray_cli.cluster_names import GROUP_KINDS
 from dray_cli.operator_secret import MUTATING_WEBHOOKS
+from dray_sandbox.apiserver import matchconditions
 from tools.helm import build_helm
 
 pytestmark = [pytest.mark.packaging, pytest.mark.timeout(300)]  # Helm may have to be built.
@@ -43,16 +44,25 @@ READ_BY_PEOPLE = (
 EXTERNAL = {"enabled": False, "external": {"url": "tls://n:4222", "credentialsSecret": "ours"}}
 ON_THE_BUS = {"dray-webhook", "dray-claim-controller", "dray-allocator", "dray-node-agent"}
 MPS = {"nodeAgent": {"mps": {"enabled": True}}}
+PLAIN = {"metadata": {}, "spec": {"containers": [{"name": "a"}]}}
+OF_VOLCANO = {"metadata": {}, "spec": PLAIN["spec"] | {"schedulerName": "volcano"}}
+LIMITED = [{"name": "a", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
+WITH_RESOURCE = {"metadata": {}, "spec": {"containers": LIMITED}}
+
+
+def manifests(values: str, namespace: str = NAMESPACE) -> str:
+    """What ``helm template`` prints for these values (YAML)."""
+    helm = str(asyncio.run(build_helm(print)))
+    flags = ("-n", namespace, "--kube-version", "1.36.3", "-f", "-")
+    command = [helm, "template", RELEASE, str(CHART), *flags]
+    done = subprocess.run(command, input=values, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @functools.cache
 def _rendered(values: str) -> tuple[Any, ...]:
-    helm = str(asyncio.run(build_helm(print)))
-    flags = ("-n", NAMESPACE, "--kube-version", "1.36.3", "-f", "-")
-    command = [helm, "template", RELEASE, str(CHART), *flags]
-    done = subprocess.run(command, input=values, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return tuple(one for one in yaml.safe_load_all(done.stdout) if one)
+    return tuple(one for one in yaml.safe_load_all(manifests(values)) if one)
 
 
 def rendered(**values: Any) -> tuple[Any, ...]:
@@ -195,7 +205,7 @@ def test_replicas_are_kept_apart_and_go_one_at_a_time(kind: str) -> None:
     for one in found:
         spec, name = one["spec"]["template"]["spec"], one["metadata"]["name"]
         assert one["spec"]["replicas"] >= 2
-        (apart,) = spec["affinity"]["podAntiAffinity"].popitem()[1]
+        [(apart,)] = spec["affinity"]["podAntiAffinity"].values()
         (zones,) = spec["topologySpreadConstraints"]
         budget = named("PodDisruptionBudget", name, objects)["spec"]
         assert budget["maxUnavailable"] == 1
@@ -211,3 +221,35 @@ def test_without_a_pool_of_the_chart_its_test_asks_for_the_default_one() -> None
 
     assert asked() == "default"
     assert asked(defaultPool={"create": False}) is None
+
+
+def reviewed(pod: dict[str, Any], **values: Any) -> bool:
+    """Whether a webhook is called for a new pod."""
+    registered = named("MutatingWebhookConfiguration", "dray-webhook", rendered(**values))
+    given = {"object": pod, "request": {"namespace": "team-a", "operation": "CREATE"}}
+    return any(
+        all(
+            matchconditions.evaluate(one["expression"], given) for one in webhook["matchConditions"]
+        )
+        for webhook in registered["webhooks"]
+        if any(
+            "pods" in rule["resources"] and "CREATE" in rule["operations"]
+            for rule in webhook["rules"]
+        )
+    )
+
+
+def test_the_webhook_is_called_for_the_scheduler_names_and_resources_of_the_values() -> None:
+    others: dict[str, Any] = {"schedulerNames": ["volcano"], "gpuResources": ["nvidia.com/gpu"]}
+
+    assert not reviewed(PLAIN, **others)
+    for pod in (OF_VOLCANO, WITH_RESOURCE):
+        assert not reviewed(pod)
+        assert reviewed(pod, **others)
+
+
+def test_an_installation_in_another_namespace_names_no_other_one() -> None:
+    values = yaml.safe_dump({**MPS, "networkPolicies": {"enabled": True}})
+
+    assert "dray-system" in manifests(values)
+    assert "dray-system" not in manifests(values, "gpu")
