@@ -10,7 +10,7 @@ import pytest
 import yaml
 from tests.packaging.helm.installation import CHART, NAMESPACE, RELEASE
 
-from dray.api.names import API_GROUP, GPUPOOL
+from dray.api.names import API_GROUP, GPUPOOL, OWNER_DRAY, OWNER_KUBE_SCHEDULER
 from dray.kube.ports import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
@@ -50,10 +50,10 @@ LIMITED = [{"name": "a", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
 WITH_RESOURCE = {"metadata": {}, "spec": {"containers": LIMITED}}
 
 
-def manifests(values: str, namespace: str = NAMESPACE) -> str:
+def manifests(values: str, namespace: str = NAMESPACE, kubernetes: str = "1.36.3") -> str:
     """What ``helm template`` prints for these values (YAML)."""
     helm = str(asyncio.run(build_helm(print)))
-    flags = ("-n", namespace, "--kube-version", "1.36.3", "-f", "-")
+    flags = ("-n", namespace, "--kube-version", kubernetes, "-f", "-")
     command = [helm, "template", RELEASE, str(CHART), *flags]
     done = subprocess.run(command, input=values, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -253,3 +253,23 @@ def test_an_installation_in_another_namespace_names_no_other_one() -> None:
 
     assert "dray-system" in manifests(values)
     assert "dray-system" not in manifests(values, "gpu")
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "owner"),
+    [
+        ("1.34.0", OWNER_KUBE_SCHEDULER),
+        ("1.35.9-gke.1", OWNER_KUBE_SCHEDULER),
+        ("1.36.0", OWNER_DRAY),
+        ("1.37.1", OWNER_DRAY),
+    ],
+)
+def test_dray_has_the_default_pool_where_the_server_keeps_shares(
+    kubernetes: str, owner: str
+) -> None:
+    def owner_with(values: str) -> Any:
+        objects = filter(None, yaml.safe_load_all(manifests(values, kubernetes=kubernetes)))
+        return named("GPUPool", "default", tuple(objects))["spec"]["owner"]
+
+    assert owner_with("{}") == owner
+    assert owner_with("defaultPool: {owner: dray}") == OWNER_DRAY
