@@ -1,8 +1,11 @@
-"""What deploy/compose writes before its containers start."""
+"""What deploy/compose is made of, and what it writes before its containers start."""
+
+import re
 
 import yaml
 
 from dray_sandbox.compose.files import prepare
+from tools.version import ROOT, version
 
 
 def server_of(kubeconfig) -> str:
@@ -29,3 +32,13 @@ def test_what_was_written_stays(tmp_path):
 
     assert not prepare(tmp_path, tmp_path, (), **reached)
     assert (tmp_path / "kubeconfig").read_bytes() == before
+
+
+def test_compose_names_the_images_of_this_release_and_the_charts_nats():
+    text = (ROOT / "deploy/compose/compose.yaml").read_text("utf-8")
+    values = yaml.safe_load((ROOT / "deploy/helm/dray/values.yaml").read_text("utf-8"))
+
+    assert set(re.findall(r"\$\{DRAY_VERSION:-([^}]*)\}", text)) == {version()}
+    image = values["nats"]["image"]
+    nats = yaml.safe_load(text)["services"]["nats"]["image"]
+    assert nats.endswith(f"/{image['repository']}:{image['tag']}")
