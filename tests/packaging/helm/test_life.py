@@ -304,9 +304,10 @@ async def _left(cluster: Cluster) -> list[str]:
     kinds = (
         "clusterroles,clusterrolebindings,mutatingwebhookconfigurations,deviceclasses,"
         "validatingwebhookconfigurations,validatingadmissionpolicies,resourceslices,"
-        "validatingadmissionpolicybindings,schedulingconfigtemplates,gpupools"
+        "validatingadmissionpolicybindings,schedulingconfigtemplates,gpupools,priorityclasses"
     )
-    own = "all,secrets,configmaps,serviceaccounts,roles,rolebindings,leases,poddisruptionbudgets"
+    own = "all,secrets,configmaps,serviceaccounts,roles,rolebindings,leases,poddisruptionbudgets,"
+    own += "persistentvolumeclaims,networkpolicies"
     named = (await cluster.kubectl("get", kinds, "-o", "name")).split()
     named += (await cluster.kubectl("get", own, "-n", NAMESPACE, "-o", "name")).split()
     everywhere = "resourceclaimtemplates,bindrequests"
