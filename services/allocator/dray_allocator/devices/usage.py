@@ -25,16 +25,19 @@ MOST_LOAD: Final = 2**22 - 1
 """The upper limit of a load; a device that is allocated twice as a whole has 2 000 000."""
 
 
-class DeviceUse(msgspec.Struct):
+class DeviceUse(msgspec.Struct, frozen=True, gc=False):
     """The sum over the shares of one device. Amounts in billionths of a unit."""
 
     shares: int = 0
     whole: int = 0
     """How many of them use the whole device: those without consumed capacity and share ID."""
     used: dict[str, int] = msgspec.field(default_factory=dict)
+    """Read-only: devices with equal uses may share it."""
 
 
-UNUSED = DeviceUse()
+UNUSED: Final = DeviceUse()
+_WHOLE: Final = DeviceUse(1, 1)
+_NO_AMOUNT: Final = DeviceUse(1)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -114,14 +117,14 @@ class UsageLedger:
             del self._claims[claim_uid]
         else:
             self._claims[claim_uid] = allocation
-        old, new = _shares_of(before), _shares_of(allocation)
+        old, new = _in_order(_shares_of(before)), _in_order(_shares_of(allocation))
         if old == new:
             return _NO_CHANGE
         self.version += 1
-        for share in old:
-            self._add(share, -1)
-        for share in new:
-            self._add(share, 1)
+        for device, use in old:
+            self._add(device, use, -1)
+        for device, use in new:
+            self._add(device, use, 1)
         return Change(
             tuple([share[0] for share in new if share not in old]),
             tuple([share[0] for share in old if share not in new]),
@@ -129,54 +132,63 @@ class UsageLedger:
 
     def _add_claim(self, claim_uid: str, allocation: Allocation) -> Change:
         self._claims[claim_uid] = allocation
-        shares = [_share_of(share) for share in allocation.devices if not share.admin_access]
+        shares = _shares_of(allocation)
         if not shares:
             return _NO_CHANGE
         self.version += 1
-        for share in shares:
-            self._add(share, 1)
+        for device, use in shares:
+            self._add(device, use, 1)
         return Change(tuple([share[0] for share in shares]))
 
-    def _add(self, share: "DeviceShare", sign: int) -> None:
-        device, whole, amounts = share
+    def _add(self, device: DeviceId, more: DeviceUse, sign: int) -> None:
         use = self.devices.get(device)
         if use is None:
-            self.devices[device] = DeviceUse(1, int(whole), dict(amounts))
+            self.devices[device] = more
             return
-        use.shares += sign
-        if whole:
-            use.whole += sign
-        used = use.used
-        for key, amount in amounts:
-            used[key] = used.get(key, 0) + sign * amount
-        if not use.shares:
+        shares = use.shares + sign
+        if not shares:
             del self.devices[device]
+            return
+        used = dict(use.used)
+        for key, amount in more.used.items():
+            used[key] = used.get(key, 0) + sign * amount
+        self.devices[device] = DeviceUse(shares, use.whole + sign * more.whole, used)
 
 
-DeviceShare = tuple[DeviceId, bool, tuple[tuple[str, int], ...]]
+DeviceShare = tuple[DeviceId, DeviceUse]
+"""A device, and its use if it had no other share."""
 
 
 def _shares_of(allocation: Allocation | None) -> list[DeviceShare]:
     """The device shares of an allocation, with parsed quantities. Devices with admin access are
     not in use."""
-    if allocation is None:
-        return []
-    found = [_share_of(share) for share in allocation.devices if not share.admin_access]
-    return sorted(found) if len(found) > 1 else found
+    found: list[DeviceShare] = []
+    before: Mapping[str, str] | None = None
+    use = UNUSED
+    for share in () if allocation is None else allocation.devices:
+        if share.admin_access:
+            continue
+        consumed = share.consumed
+        if not consumed:
+            use = _WHOLE if share.share_id is None else _NO_AMOUNT
+        elif consumed != before:  # Often equal: the devices of one request.
+            use = _use_of(*consumed, *consumed.values())
+        before = consumed
+        found.append((share.id, use))
+    return found
 
 
-def _share_of(share: AllocatedDevice) -> DeviceShare:
-    consumed = share.consumed
-    if not consumed:
-        return share.id, share.share_id is None, ()
-    whole, amounts = _taken(*consumed, *consumed.values())
-    return share.id, whole, amounts
+def _in_order(shares: list[DeviceShare]) -> list[DeviceShare]:
+    """The shares in an order that does not depend on that of the allocation."""
+    if len(shares) > 1:
+        shares.sort(key=lambda share: (share[0], share[1].whole, tuple(share[1].used.items())))
+    return shares
 
 
 @lru_cache(maxsize=4096)
-def _taken(*consumed: str) -> tuple[bool, tuple[tuple[str, int], ...]]:
-    """Whether the whole device is in use, as with a quantity that can't be parsed, and the amounts
-    by capacity. Negative amounts count as 0.
+def _use_of(*consumed: str) -> DeviceUse:
+    """The use of a device by one share: of the whole device, too, if a quantity can't be parsed.
+    Negative amounts count as 0.
 
     ``consumed``: the capacities, then the quantities; this is cached faster than pairs.
     """
@@ -184,7 +196,8 @@ def _taken(*consumed: str) -> tuple[bool, tuple[tuple[str, int], ...]]:
     named = zip(consumed[:half], consumed[half:], strict=True)
     amounts = sorted([(key, amount_of(text)) for key, text in named])
     whole = any(amount is None for _, amount in amounts)
-    return whole, tuple([(key, amount) for key, amount in amounts if amount and amount > 0])
+    used = {key: amount for key, amount in amounts if amount and amount > 0}
+    return DeviceUse(1, int(whole), used)
 
 
 def load_of(totals: Mapping[str, int], use: DeviceUse) -> int:
