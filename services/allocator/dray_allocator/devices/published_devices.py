@@ -23,7 +23,6 @@ from dray.cel.device import view_of
 from dray.cel.view import DeviceView
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.device_taints import tainted, without_owner
-from dray_allocator.devices.links import has_link_attributes
 from dray_allocator.devices.published_capacity import amount_of, quantities_of
 from dray_allocator.devices.table_scope import fields_beyond_table, is_slice_beyond_table
 
@@ -97,14 +96,6 @@ class NodeDevices:
     eligible: dict[bytes, tuple[Card, ...]] = field(default_factory=lambda: _NOTHING_YET)
     """Per signature of a request: the cards that match and whose taints are tolerated. Written by
     ``cache_eligible`` only: most nodes of a large cluster share one empty dictionary."""
-    _has_link_attributes: bool | None = field(default=None, init=False)
-
-    @property
-    def has_link_attributes(self) -> bool:
-        """Whether a card publishes a link attribute."""
-        if self._has_link_attributes is None:
-            self._has_link_attributes = has_link_attributes(self.cards)
-        return self._has_link_attributes
 
     def cache_eligible(self, signature: bytes, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """Cache the eligible cards; the cache is cleared at its limit."""

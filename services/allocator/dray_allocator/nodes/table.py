@@ -14,7 +14,7 @@ import numpy as np
 
 from dray.api.devices import DeviceId
 from dray.api.pods import Node
-from dray_allocator.devices.links import is_linked
+from dray_allocator.devices.links import has_link_attributes, is_linked
 from dray_allocator.devices.published_devices import Card
 from dray_allocator.devices.usage import (
     MOST_LOAD,
@@ -314,7 +314,8 @@ class NodeTable:
             self.cards += len(cards)
             if self.places > len(self.row):
                 self._grow_places(self.places)
-        linked = sum(is_linked(card) for card in cards)
+        self.has_links_at[row] = has_links = has_link_attributes(cards)
+        linked = sum(map(is_linked, cards)) if has_links else 0
         self.linked += linked - self.linked_at[row]
         self.linked_at[row] = linked
         self.cards_in[row] = cards
@@ -342,7 +343,7 @@ class NodeTable:
         self._card_ranges.release(here.start, count)
         self.cards -= count
         self.linked -= self.linked_at[row]
-        self.count_at[row] = self.linked_at[row] = 0
+        self.count_at[row] = self.linked_at[row] = self.has_links_at[row] = 0
         self._set_load(row, 0)
         self.cards_in[row] = ()
 
@@ -356,6 +357,8 @@ class NodeTable:
         """At most ``MOST_LOAD``."""
         self.tie_at, self.tie = wholes(_FIRST)
         self.linked_at, _ = wholes(_FIRST)
+        self.has_links_at, _ = flags(_FIRST)
+        """Whether one of the node's cards publishes a link attribute."""
         self.present_at, self.present = flags(_FIRST)
         """Whether the row has a node."""
         self.node_kind_at, self.node_kind = wholes(_FIRST)
@@ -416,6 +419,7 @@ class NodeTable:
         self.mean_load_at, self.mean_load = longer(self.mean_load_at, length)
         self.tie_at, self.tie = longer(self.tie_at, length)
         self.linked_at, _ = longer(self.linked_at, length)
+        self.has_links_at, _ = longer(self.has_links_at, length)
         self.present_at, self.present = longer(self.present_at, length)
         self.node_kind_at, self.node_kind = longer(self.node_kind_at, length)
         self.cpu_milli_at, self.cpu_milli = longer(self.cpu_milli_at, length)

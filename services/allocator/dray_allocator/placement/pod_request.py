@@ -25,6 +25,7 @@ from dray_allocator.nodes.ratings import Scoring
 from dray_allocator.placement.claim_requirements import ClaimRequirements, ClaimRequirementsCache
 from dray_allocator.placement.validate_claim import refused_topology
 from dray_allocator.scoring.policies import scoring_of
+from dray_allocator.scoring.topology import concerns
 from dray_allocator.scoring.without_devices import WITHOUT_DEVICES
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.facts import Facts, Signature
@@ -72,6 +73,8 @@ class PodPattern(msgspec.Struct, frozen=True):
     """Whether dray binds the pods, which then need nodes on which no other scheduler binds."""
     prefers: bool
     """Whether a request prefers some of the cards that fit."""
+    connects: bool
+    """Whether links between the cards matter."""
     is_refused: bool
     """Reasons why a claim can't be decided at all."""
     refused_topology: str
@@ -246,6 +249,7 @@ def _pattern(
         in_full=in_full,
         alone=alone,
         prefers=any(ask.preference for ask in asks),
+        connects=concerns(asks, placement.topology),
         is_refused=is_elsewhere or faulty or bool(refusal),
         refused_topology=refusal,
         requirements=requirements,

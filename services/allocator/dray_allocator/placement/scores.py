@@ -13,7 +13,6 @@ from dray_allocator.nodes.ratings import LoadScore, NodeScore
 from dray_allocator.nodes.table import NodeTable
 from dray_allocator.placement.fast_path.table_choice import index_of
 from dray_allocator.placement.pod_request import PodRequest
-from dray_allocator.scoring.topology import concerns
 from dray_allocator.scoring.weighted import WeightedScore
 from dray_allocator.scoring.without_devices import ScoreWithoutDevices
 from dray_allocator.state.domain import SchedulingDomain
@@ -105,6 +104,6 @@ def _parts(score: NodeScore, table: NodeTable, row: int, rating: int) -> dict[st
 def _first(wanted: PodRequest) -> str:
     if wanted.pattern.prefers:
         return "the GPUs that the pod prefers"
-    if concerns(wanted.pattern.asks, wanted.pattern.placement.topology):
+    if wanted.pattern.connects:
         return "connected GPUs"
     return ""

@@ -25,7 +25,6 @@ from dray_allocator.placement.fast_path.preferred_nodes import PreferredNode, in
 from dray_allocator.placement.node_filter import candidates, passes
 from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.preference import card_key
-from dray_allocator.scoring.topology import concerns
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
@@ -45,7 +44,6 @@ class IndexedNodes:
         self._budget = SearchBudget(MAX_TRIES_PER_POD)
         self._preferred: dict[int, PreferredNode] = {}
         self._is_simple = index.plan.is_simple and not wanted.pattern.prefers
-        self._connects = concerns(wanted.pattern.asks, wanted.pattern.placement.topology)
 
     def rows(self) -> Iterator[int]:
         """See ``CandidateNodes``."""
@@ -70,7 +68,7 @@ class IndexedNodes:
         if not (longer or index.plan.decides_node or passes(self._state, wanted, node)):
             return Outcome.UNFIT
         on_node = self._budget.part(MAX_TRIES_PER_NODE if longer else MAX_FIRST_TRIES_BY_TABLE)
-        if self._is_simple and not (self._connects and _is_searched(self._state, wanted, node)):
+        if self._is_simple and not _is_searched(wanted, index.table, row):
             found = _pick_cards(self._state, index, wanted.pattern.asks[0], row)
         else:
             found = _search_cards(self._state, wanted, index.score, index.table, row, on_node)
@@ -89,15 +87,14 @@ class IndexedNodes:
     @property
     def _least_level(self) -> int:
         """The best link level that any node can have."""
-        if not self._connects:
+        if not self._wanted.pattern.connects:
             return NOT_CONNECTED
         return 0 if self._index.table.linked else BEYOND_NVLINK
 
     def _least_level_on(self, row: int) -> int:
         """The best link level that a node can have."""
-        least, node = self._least_level, self._index.table.names[row]
-        is_less = least < NOT_CONNECTED and _is_searched(self._state, self._wanted, node)
-        return least if is_less else NOT_CONNECTED
+        is_less = _is_searched(self._wanted, self._index.table, row)
+        return self._least_level if is_less else NOT_CONNECTED
 
 
 class NamedNodes:
@@ -145,13 +142,14 @@ def _compared_nodes(table: NodeTable, wanted: PodRequest) -> int | None:
     """See ``CandidateNodes.compared``."""
     if wanted.pattern.prefers:
         return None
-    connects = concerns(wanted.pattern.asks, wanted.pattern.placement.topology)
-    return CONNECTED_NODES if connects and table.linked else 1
+    return CONNECTED_NODES if wanted.pattern.connects and table.linked else 1
 
 
-def _is_searched(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
+def _is_searched(wanted: PodRequest, table: NodeTable, row: int) -> bool:
     """Whether the required or preferred connection of cards needs a search."""
-    return wanted.pattern.placement.topology == HARD or state.published.of(node).has_link_attributes
+    pattern = wanted.pattern
+    is_required = pattern.placement.topology == HARD
+    return pattern.connects and (is_required or bool(table.has_links_at[row]))
 
 
 def _pick_cards(
@@ -189,10 +187,10 @@ def _search_cards(
         return key, rank(card), ties[card.index]
 
     asks, topology = wanted.pattern.asks, wanted.pattern.placement.topology
-    connects = concerns(asks, topology) and _is_searched(state, wanted, node)
     search = DeviceSearch(
         asks, wanted.pattern.plan, state.device_usage, state.selectors, rate, budget
     )
+    connects = _is_searched(wanted, table, row)
     return search.best(state.published.of(node), connects=connects, must=topology == HARD)
 
 
