@@ -5,7 +5,7 @@ position in the log and, on its next use, evaluates the rows that were logged si
 """
 
 from array import array
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Final
@@ -156,6 +156,8 @@ class NodeTable:
             self._set_free(row, self._source.assumed.get(name, NOTHING))
             if len(cards) == 1:
                 self._set_use(row, cards[0])
+            elif cards and len(cards) == self.count_at[row] and self._are_uses_equal(row):
+                self._set_equal_uses(row)
             elif cards:
                 self._set_uses(row, cards)
             self._log_change(row)
@@ -220,7 +222,7 @@ class NodeTable:
                     if key in card.shape.totals:
                         used = self._source.uses.get(card.id, UNUSED).used.get(key, 0)
                         free[place] = card.shape.totals[key] - used
-                self._set_most_free(row, known)
+                self._set_most_free(row, (known,))
         return known
 
     def uid(self, row: int) -> str:
@@ -266,7 +268,7 @@ class NodeTable:
                 if opens and free >= most:
                     self.most_free_at[column][row] = free
                 elif before >= most:
-                    self._set_most_free(row, column)
+                    self._set_most_free(row, (column,))
 
     def _set_uses(self, row: int, cards: Sequence[Card]) -> None:
         """The same for several cards of a node, which often have equal uses."""
@@ -289,21 +291,38 @@ class NodeTable:
             for column_at, amount in free:
                 column_at[place] = amount
         self._set_load(row, load_sum)
-        has_open = any(open_at[self.card_slice(row)])
-        for column in self.dimensions.values():
-            if has_open:
-                self._set_most_free(row, column)
+        self._set_most_free(row, self.dimensions.values())
+
+    def _are_uses_equal(self, row: int) -> bool:
+        """Whether all cards of a node have the same shape and equal uses."""
+        cards, uses = self.cards_in[row], self._source.uses
+        shape, use = cards[0].shape, uses.get(cards[0].id, UNUSED)
+        return all(card.shape is shape and uses.get(card.id, UNUSED) == use for card in cards)
+
+    def _set_equal_uses(self, row: int) -> None:
+        """The same for all cards of a node, if ``_are_uses_equal``."""
+        here, card = self.card_slice(row), self.cards_in[row][0]
+        use, totals = self._source.uses.get(card.id, UNUSED), card.shape.totals
+        load, opens = load_of(totals, use), _is_open(card, use)
+        self.load[here], self.open[here] = load, opens
+        self._set_load(row, load * self.count_at[row])
+        for key, column in self.dimensions.items():
+            if key in totals:
+                self.free[column][here] = free = float(totals[key] - use.used.get(key, 0))
+                self.most_free_at[column][row] = free if opens else -1.0
             else:
-                self.most_free_at[column][row] = -1.0
+                self._set_most_free(row, (column,))
 
     def _set_load(self, row: int, total: int) -> None:
         self.load_sum_at[row] = total
         self.mean_load_at[row] = min(total // (self.count_at[row] or 1), MOST_LOAD)
 
-    def _set_most_free(self, row: int, column: int) -> None:
+    def _set_most_free(self, row: int, columns: Iterable[int]) -> None:
         here = self.card_slice(row)
-        open_amounts = compress(self.free_at[column][here], self.open_at[here])
-        self.most_free_at[column][row] = max(open_amounts, default=-1.0)
+        are_open = self.open_at[here]
+        for column in columns:
+            open_amounts = compress(self.free_at[column][here], are_open)
+            self.most_free_at[column][row] = max(open_amounts, default=-1.0)
 
     def _set_cards(self, row: int, cards: Sequence[Card]) -> None:
         """Allocate places for the cards of a node, and fill their columns."""
@@ -334,7 +353,7 @@ class NodeTable:
                 card.shape.totals.get(key, 0) - use.used.get(key, 0)
                 for card, use in zip(cards, uses, strict=True)
             ]
-            self._set_most_free(row, column)
+        self._set_most_free(row, self.dimensions.values())
 
     def _release_cards(self, row: int) -> None:
         here, count = self.card_slice(row), self.count_at[row]

@@ -770,8 +770,9 @@ class AllocatorState:
     def _use_changed(self, devices: Sequence[DeviceId], node: str = "") -> None:
         """Use of devices changed, and perhaps of a node."""
         changed: dict[str, list[Card]] = {node: []} if node else {}
+        known = self.published.cards
         for device in devices:
-            card = self.published.cards.get(device)
+            card = known.get(device)
             if card is not None:
                 changed.setdefault(card.node, []).append(card)
             elif device.driver in self.options.drivers:
