@@ -337,21 +337,22 @@ class Keys:
         calls ``written`` or ``all_written``."""
         self._least, self._first = [NONE] * blocks, [0] * blocks
         """The lowest key of every block, and its row."""
-        self._stale_at, self._stale = flags(blocks)
-        """Blocks whose lowest key may have changed."""
+        self._stale_at = bytearray(blocks)
+        """By block, whether its lowest key may have changed."""
+        self._stale = np.frombuffer(self._stale_at, np.bool_)
 
     def grow(self, height: int) -> None:
         """Grow to at least ``height`` rows."""
         blocks = -(-height // BLOCK)
         more = blocks - len(self._least)
         if more > 0:
-            known, stale = self.all, self._stale
+            known, stale = self.all, self._stale_at
             self.at, self.all = _nones(blocks)
             self.all[: len(known)] = known
             self._least += [NONE] * more
             self._first += [0] * more
-            self._stale_at, self._stale = flags(blocks)
-            self._stale[: len(stale)] = stale
+            self._stale_at = stale + bytes(more)
+            self._stale = np.frombuffer(self._stale_at, np.bool_)
 
     def put(self, row: int, key: int) -> None:
         """Set a key that differs from the present one."""
@@ -372,11 +373,12 @@ class Keys:
 
     def least(self) -> tuple[int, int]:
         """The lowest key and a row with it; -1 if all keys are ``NONE``."""
-        for block in self._stale.nonzero()[0].tolist():
+        block = -1
+        while (block := self._stale_at.find(True, block + 1)) >= 0:
             start = block * BLOCK
             row = self._first[block] = start + int(self.all[start : start + BLOCK].argmin())
             self._least[block] = self.at[row]
-        self._stale[:] = False
+            self._stale_at[block] = False
         key = min(self._least)
         return (key, self._first[self._least.index(key)]) if key != NONE else (NONE, -1)
 
