@@ -24,7 +24,6 @@ from dray_allocator.gangs.selection import Selection
 from dray_allocator.gangs.slots import needed_slots, slots_of
 from dray_allocator.placement.holds import Claimant, usable
 from dray_allocator.placement.pod_request import PodRequest, wanted
-from dray_allocator.placement.validate_claim import most_devices
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.pending_groups import NO_HINT, Hint
 from dray_allocator.state.state import AllocatorState
@@ -149,7 +148,7 @@ def _members(
         if pod.binder == OWNER_DRAY and (reason := _unshareable(found.group, pod, shared)):
             refused, hint = refused or (reason,), NO_HINT  # Other pods may end.
             continue
-        size = sum(map(most_devices, request.claims))
+        size = sum(one.most_devices for one in request.pattern.requirements)
         members.append(Member(request, size, frozenset([claim.uid for claim in shared])))
     return members, refused, hint
 
@@ -161,7 +160,8 @@ def _shared(state: AllocatorState, request: PodRequest, known: dict[str, bool]) 
     for claim in request.claims:
         if claim.uid not in known:
             pods = facts.pods_named((claim.namespace, claim.name))
-            known[claim.uid] = len(tuple(islice(filter(facts.pod_wants, pods), 2))) > 1
+            wanting = islice(filter(facts.pod_wants, pods), 2) if len(pods) > 1 else ()
+            known[claim.uid] = len(tuple(wanting)) > 1
         if known[claim.uid]:
             found.append(claim)
     return found
