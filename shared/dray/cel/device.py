@@ -21,7 +21,7 @@ def view_of(driver: str, device: Device, *, shows_sharing: bool = True) -> Devic
     if None in published.values():
         unknown = next(name for name, value in published.items() if value is None)
         published, broken = {}, f"attribute {unknown}: unsupported attribute value"
-    attributes = cast(Mapping[str, Published], published)
+    attributes = cast("Mapping[str, Published]", published)
     capacity = {}
     for name, amount in device.capacity.items():
         try:

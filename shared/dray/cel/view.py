@@ -83,7 +83,11 @@ class DeviceView:
 
 def _put(domains: Domains, driver: str, name: str, value: Value) -> None:
     domain, slash, short = name.partition("/")
-    domains.setdefault(domain if slash else driver, Names())[short if slash else name] = value
+    if not slash:
+        domain, short = driver, name
+    if domain not in domains:
+        domains[domain] = Names()
+    domains[domain][short] = value
 
 
 def _converted(value: Published) -> Value:

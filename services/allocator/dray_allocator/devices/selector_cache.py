@@ -117,8 +117,7 @@ def _read_values(selector: _Selector, view: DeviceView) -> ReadValues:
     """The values that the selector reads: equal for devices with the same result."""
     if selector.reads is None:
         return (view.driver, view.allow_multiple_allocations, view.broken, *_all_values(view))
-    found = (read.value(view) for read in selector.reads)
-    return (view.broken, *(identity(value) for value in found))
+    return (view.broken, *[identity(read.value(view)) for read in selector.reads])
 
 
 def _all_values(view: DeviceView) -> ReadValues:
