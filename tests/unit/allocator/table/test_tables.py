@@ -179,6 +179,50 @@ def test_a_use_that_changes_before_its_node_is_read_again_lands_on_its_card(make
     assert table.load[table.card_slice(table.rows[first])].tolist()[3] == usage.FULL
 
 
+def test_a_table_that_follows_uses_equals_one_that_reads_them(make_world):
+    """Of one card, of some, of all alike or not, and of one card twice."""
+    world = make_world().open().nodes(make_world.a_node("n0"), cards=3)
+    chosen(world, "a")
+    table = world.state.tables.of("pool")
+    some, whole = {"virtual_vram": "10Gi"}, {}
+    for number, uses in enumerate(
+        [
+            [(0, some), (1, some), (2, some)],
+            [(0, some), (0, some), (1, some)],
+            [(2, some), (2, some), (2, some)],
+            [(0, some), (1, some), (2, whole)],
+            [(0, whole), (1, whole), (2, whole)],
+            [(1, some), (2, some)],
+            [(1, whole)],
+        ]
+    ):
+        used = [
+            AllocatedDevice("gpu", DeviceId(names.DRIVER, "n0", f"n0-gpu{at}"), consumed=consumed)
+            for at, consumed in uses
+        ]
+        kept, ended = (world.a_claim(f"{name}-{number}", world.ask()) for name in ("kept", "ended"))
+        for claim in (kept, ended):
+            world.claim(replace(claim, allocation=Allocation(tuple(used))))
+            assert _columns_of(table) == _columns_of(_read_anew(table))
+        world.claim(ended)
+        assert _columns_of(table) == _columns_of(_read_anew(table))
+
+
+def _read_anew(table):
+    again = NodeTable(table._source)
+    again.put("n0")
+    for name in table.dimensions:
+        again.dimension(name)
+    return again
+
+
+def _columns_of(table):
+    here, row = table.card_slice(table.rows["n0"]), table.rows["n0"]
+    by_place = [column[here].tolist() for column in (table.load, table.open, *table.free)]
+    by_row = [column[row].item() for column in (table.load_sum, table.mean_load, *table.most_free)]
+    return by_place, by_row
+
+
 def test_the_best_node_stays_the_best_until_it_is_worse_or_another_one_is_better(make_world):
     """The index remembers it; three fit on a node."""
     world = make_world().open().nodes(*(make_world.a_node(f"n{i}") for i in range(4)), cards=1)
