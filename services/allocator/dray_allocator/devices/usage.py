@@ -117,18 +117,20 @@ class UsageLedger:
             del self._claims[claim_uid]
         else:
             self._claims[claim_uid] = allocation
-        old, new = _in_order(_shares_of(before)), _in_order(_shares_of(allocation))
-        if old == new:
+        freed, taken = _shares_of(before), list[DeviceShare]()
+        for share in _shares_of(allocation):
+            if share in freed:
+                freed.remove(share)
+            else:
+                taken.append(share)
+        if not taken and not freed:
             return _NO_CHANGE
         self.version += 1
-        for device, use in old:
+        for device, use in freed:
             self._add(device, use, -1)
-        for device, use in new:
+        for device, use in taken:
             self._add(device, use, 1)
-        return Change(
-            tuple([share[0] for share in new if share not in old]),
-            tuple([share[0] for share in old if share not in new]),
-        )
+        return Change(tuple([share[0] for share in taken]), tuple([share[0] for share in freed]))
 
     def _add_claim(self, claim_uid: str, allocation: Allocation) -> Change:
         self._claims[claim_uid] = allocation
@@ -176,13 +178,6 @@ def _shares_of(allocation: Allocation | None) -> list[DeviceShare]:
         before = consumed
         found.append((share.id, use))
     return found
-
-
-def _in_order(shares: list[DeviceShare]) -> list[DeviceShare]:
-    """The shares in an order that does not depend on that of the allocation."""
-    if len(shares) > 1:
-        shares.sort(key=lambda share: (share[0], share[1].whole, tuple(share[1].used.items())))
-    return shares
 
 
 @lru_cache(maxsize=4096)

@@ -201,8 +201,8 @@ def test_a_table_that_follows_uses_equals_one_that_reads_them(make_world):
             for at, consumed in uses
         ]
         kept, ended = (world.a_claim(f"{name}-{number}", world.ask()) for name in ("kept", "ended"))
-        for claim in (kept, ended):
-            world.claim(replace(claim, allocation=Allocation(tuple(used))))
+        for claim, devices in ((kept, used), (ended, used[:1]), (ended, used)):
+            world.claim(replace(claim, allocation=Allocation(tuple(devices))))
             assert _columns_of(table) == _columns_of(_read_anew(table))
         world.claim(ended)
         assert _columns_of(table) == _columns_of(_read_anew(table))
