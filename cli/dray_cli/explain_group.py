@@ -36,7 +36,7 @@ class MemberState:
     """As a clause, such as ``waits for GPUs``."""
     node: str = ""
     counts_as_running: bool = False
-    """Whether it has a node, or waits for kube-scheduler alone; or has succeeded."""
+    """Whether it has a node, or has succeeded."""
     reasons: str = ""
     """Why it has no GPUs, as the allocator says of this pod."""
 
@@ -48,7 +48,7 @@ class GroupExplanation:
     obj: Object
     group: PodGroup
     running: GroupCount
-    """Members that are bound or on their way with kube-scheduler, or have succeeded."""
+    """Members that are bound, or have succeeded."""
     existing: GroupCount
     """Members that have not failed."""
     members: tuple[MemberState, ...]
@@ -207,7 +207,5 @@ def _state(
         reasons = str(((request or {}).get("status") or {}).get("explanation") or "")
     else:
         state = "starts with the group" if gates else f"waits for {spec.get('schedulerName')}"
-    is_bound = bool(node) or phase == "Succeeded"
-    is_free = not gates and spec.get("schedulerName") == names.DEFAULT_SCHEDULER
-    starts = is_bound or (is_free and (is_allocated if asks or found else True))
-    return MemberState(name, member.task, state, node, starts, reasons)
+    is_running = bool(node) or phase == "Succeeded"
+    return MemberState(name, member.task, state, node, is_running, reasons)

@@ -467,16 +467,19 @@ class PureCluster:
         return is_new and not pod["spec"].get("nodeName")
 
     def _bind(self, name: str, node: str) -> None:
-        if name in self._refused_nodes:
+        pod, is_refused = self.objects["pods", name], name in self._refused_nodes
+        if is_refused and pod["spec"].get("schedulerName") == DRAY_SCHEDULER:
             return
-        pod = self.objects["pods", name]
         gates = [
             one
             for one in pod["spec"].get("schedulingGates") or ()
             if one["name"] != ALLOCATION_GATE
         ]
-        spec = pod["spec"] | {"nodeName": node, "schedulingGates": gates}
-        self._put(PODS, pod | {"spec": spec, "status": pod["status"] | {"phase": "Running"}})
+        pod = pod | {"spec": pod["spec"] | {"schedulingGates": gates}}
+        if not is_refused:
+            pod |= {"spec": pod["spec"] | {"nodeName": node}}
+            pod |= {"status": pod["status"] | {"phase": "Running"}}
+        self._put(PODS, pod)
 
     def _groups(self) -> list[GroupKey]:
         return [

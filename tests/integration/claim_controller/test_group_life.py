@@ -193,24 +193,46 @@ async def shared(world: VirtualWorld) -> None:
         await world.node(f"shared-{number}", "shared", cards=1)
 
 
+async def ungated(world: VirtualWorld) -> None:
+    """A group of two pods on shared nodes, of which kube-scheduler has bound none yet."""
+    await shared(world)
+    world.allocate()
+    await group(world, minMember=2)
+    more = {"gated": True, "shape": world.shape(WHOLE, pool="shared"), "pool": "shared"}
+    for name in ("a", "b"):
+        await world.pod(name, group="train", **more)
+    await world.until(lambda: not gated(world), "the gates are removed")
+
+
+async def bind(world: VirtualWorld, name: str) -> None:
+    """As kube-scheduler does."""
+    uid = world.kube.store.get(PODS, name, "default")["metadata"]["uid"]
+    await world.kube.bind(name, "default", uid=uid, node="shared-1")
+
+
 def test_on_shared_nodes_gates_go_together_and_the_condition_says_best_effort() -> None:
     async def scenario(world: VirtualWorld) -> None:
-        await shared(world)
-        world.allocate()
-        await group(world, minMember=2)
+        await ungated(world)
         for name in ("a", "b"):
-            await world.pod(
-                name,
-                gated=True,
-                shape=world.shape(WHOLE, pool="shared"),
-                pool="shared",
-                group="train",
-            )
-        await world.until(lambda: not gated(world), "the gates are removed")
+            await bind(world, name)
         await world.until(
             lambda: condition(world, "Scheduled").get("message", "").startswith("best effort"),
             "the condition says so",
         )
+        await world.clock.sleep(600)
+        assert not is_evicted(world, "a")
+
+    in_virtual_time(scenario)
+
+
+def test_on_shared_nodes_half_a_group_ends_at_the_deadline() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        await ungated(world)
+        begin = world.clock.monotonic_s()
+        await bind(world, "a")
+        await world.until(lambda: is_evicted(world, "a"), "the bound pod is evicted", 400)
+        assert 295 < world.clock.monotonic_s() - begin < 305
+        assert ("default", "b") not in world.kube.store.of(PODS), "it had no node, and is gone"
 
     in_virtual_time(scenario)
 

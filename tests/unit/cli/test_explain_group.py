@@ -77,7 +77,7 @@ async def test_each_pod_of_a_group_has_a_state(kube: MemoryKube) -> None:
     assert found.lines() == [
         "PodGroup team/train is Inqueue: it waits since 2026-11-26T05:38:48Z because",
         f"  {WHY}",
-        "Too few of its pods have started: 2 of 4 pods (minMember)",
+        "Too few of its pods have started: 1 of 4 pods (minMember)",
         "  has 1 GPU and no node yet: committed",
         "  is gated by kueue.x-k8s.io/admission: kueue",
         "  has failed: lost",
@@ -88,7 +88,7 @@ async def test_each_pod_of_a_group_has_a_state(kube: MemoryKube) -> None:
     ]
     shown = found.as_json()
     assert shown["lacksPods"] == ""
-    assert shown["lacksRunning"] == "2 of 4 pods (minMember)"
+    assert shown["lacksRunning"] == "1 of 4 pods (minMember)"
     assert shown["members"][-1]["reasons"] == [WHY]
 
 

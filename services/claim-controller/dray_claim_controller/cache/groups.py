@@ -61,14 +61,15 @@ def has_devices(cache: ObjectCache, pod: Pod) -> bool:
     return is_known and bool(claims) and all(one.claim.allocation is not None for one in claims)
 
 
-def runs(cache: ObjectCache, pod: Pod) -> bool:
-    """Whether a member is bound, or on its way with kube-scheduler, or has succeeded."""
-    if pod.phase == "Succeeded":
-        return True
-    if has_ended(pod):
-        return False
-    if pod.node or pod.binder == OWNER_DRAY or pod.gated:
-        return bool(pod.node)
+def runs(pod: Pod) -> bool:
+    """Whether a member is bound, or has succeeded."""
+    return pod.phase == "Succeeded" or (bool(pod.node) and not has_ended(pod))
+
+
+def has_started(cache: ObjectCache, pod: Pod) -> bool:
+    """Whether a member runs, or is on its way with kube-scheduler."""
+    if has_ended(pod) or pod.node or pod.binder == OWNER_DRAY or pod.gated:
+        return runs(pod)
     return not needs_devices(cache, pod) or has_devices(cache, pod)
 
 
@@ -88,7 +89,7 @@ def _with_place(pods: list[Pod]) -> Iterator[Pod]:
 
 def would_run(cache: ObjectCache, pod: Pod) -> bool:
     """Whether a member runs, or lacks nothing but its group."""
-    if runs(cache, pod):
+    if runs(pod):
         return True
     return not has_ended(pod) and (not needs_devices(cache, pod) or has_devices(cache, pod))
 

@@ -119,7 +119,35 @@ def test_extras_of_a_volcano_group_keep_their_gates(cluster: Cluster) -> None:
     for name in ("a", "b"):
         cluster.pod(name, held=True, gated=False)
     cluster.pod("extra", held=False, gated=True)
-    assert due(cluster) == NOTHING
+    assert due(cluster).ungate == ()
+
+
+def test_pods_that_kube_scheduler_does_not_bind_end_the_group_at_the_deadline(
+    cluster: Cluster,
+) -> None:
+    cluster.pod("bound", held=True, gated=False, nodeName="n1")
+    cluster.pod("unbound", held=True, gated=False)
+    assert due(cluster, below_s=299.0) == GroupActions(is_below=True)
+    ended = due(cluster, below_s=300.0)
+    assert (ended.evict, ended.roll_back) == (("pods-bound", "pods-unbound"), ())
+    cluster.pod("unbound", held=True, gated=False, nodeName="n1")
+    assert due(cluster, below_s=300.0) == NOTHING
+
+
+def test_a_pod_without_devices_that_is_not_bound_ends_the_group_at_the_deadline(
+    cluster: Cluster,
+) -> None:
+    rider(cluster, "ps")
+    cluster.pod("w", held=True, nodeName="n1")
+    assert due(cluster) == GroupActions(ungate=("pods-ps",), is_below=True)
+    cluster.pod("ps", without=(GPUPOOL, SHAPE), gated=False)
+    assert due(cluster, below_s=300.0).evict == ("pods-ps", "pods-w")
+
+
+def test_pods_without_devices_alone_have_no_deadline(cluster: Cluster) -> None:
+    cluster.pod("a", without=(GPUPOOL, SHAPE), gated=False, nodeName="n1")
+    cluster.pod("b", without=(GPUPOOL, SHAPE), gated=False)
+    assert due(cluster, below_s=1e6) == NOTHING
 
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "u1", "controller": True}

@@ -118,6 +118,27 @@ def test_shared_nodes_are_best_effort_and_dedicated_ones_are_not(cluster: Cluste
 
 
 @pytest.mark.parametrize(
+    ("gated", "words"),
+    [
+        (False, "best effort: kube-scheduler binds"),
+        (None, "if that is so at the deadline, all end"),
+    ],
+)
+def test_a_group_runs_once_enough_pods_are_bound(
+    cluster: Cluster, gated: bool | None, words: str
+) -> None:
+    cluster.pod("p1", held=True, nodeName="n1", phase="Running", gated=gated)
+    cluster.pod("p2", held=True, gated=gated)
+    status = write(cluster)
+    assert status["phase"] == "Unknown"
+    assert condition(status, "Scheduled") is None
+    head = "enough pods have their devices, but only 1 of 2 pods (minMember) are bound; "
+    assert condition(status, "Unschedulable")["message"].startswith(head + words)
+    cluster.pod("p2", held=True, nodeName="n1", gated=gated)
+    assert write(cluster)["phase"] == "Running"
+
+
+@pytest.mark.parametrize(
     ("spec", "field"),
     [
         ({"networkTopology": {"mode": "hard"}}, "spec.networkTopology"),

@@ -21,6 +21,7 @@ from dray_claim_controller.cache.groups import (
     group_of,
     has_devices,
     has_ended,
+    has_started,
     members,
     needs_devices,
     runs,
@@ -84,7 +85,7 @@ class GroupActions(msgspec.Struct, frozen=True, kw_only=True):
     ungate: tuple[str, ...] = ()
     """Their gates are removed: they need no devices, or their group has started."""
     evict: tuple[str, ...] = ()
-    """Their group ends."""
+    """Their group ends, and they have started: a gate that was removed can't be put back."""
     roll_back: tuple[str, ...] = msgspec.field(default=(), name="take_back")
     """They have devices, and their group ends."""
     is_below: bool = False
@@ -109,20 +110,21 @@ class DueForGroup(RecordedRule[GroupActions], frozen=True, kw_only=True, tag="du
         if obj is None or group is None:
             return GroupActions()
         pods = [pod for pod in members(cache, self.group) if not has_ended(pod)]
-        running = counted(cache, group, lambda pod: runs(cache, pod) or _rides(cache, pod))
-        if not group.is_gang or running.is_met:
-            return GroupActions(ungate=tuple(pod.uid for pod in pods if _waits(cache, pod)))
-        holding = [pod for pod in pods if pod.node or has_devices(cache, pod)]
-        if not holding:
-            return GroupActions()
+        started = counted(cache, group, lambda pod: has_started(cache, pod) or _rides(cache, pod))
+        may_ungate = not group.is_gang or started.is_met
+        ungate = tuple(pod.uid for pod in pods if may_ungate and _waits(cache, pod))
         was_running = has_run(obj)
+        holding = [pod for pod in pods if has_devices(cache, pod) or (was_running and pod.node)]
+        if not group.is_gang or not holding or counted(cache, group, runs).is_met:
+            return GroupActions(ungate=ungate)
         limit_s = self.grace_s if was_running else group.timeout_s or self.timeout_s
         if self.below_s < limit_s or (was_running and not group.ends_below_minimum):
-            return GroupActions(is_below=True)
+            return GroupActions(ungate=ungate, is_below=True)
+        ended = {pod.uid: None for pod in pods if has_started(cache, pod)}
         return GroupActions(
-            evict=tuple(pod.uid for pod in pods if pod.node),
+            evict=tuple(ended),
             roll_back=tuple(
-                pod.uid for pod in holding if not pod.node and pod.uid not in self.executing
+                pod.uid for pod in holding if pod.uid not in ended and pod.uid not in self.executing
             ),
             is_below=True,
         )

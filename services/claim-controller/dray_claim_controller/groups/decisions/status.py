@@ -38,9 +38,11 @@ class GroupState:
     group: PodGroup
     pods: tuple[Pod, ...]
     running: GroupCount
-    """Members that run, or have succeeded."""
+    """Members that are bound, or have succeeded."""
     is_met: bool
     """Whether these are enough."""
+    have_devices: bool
+    """Whether enough members run or lack nothing but their binding."""
     exist: GroupCount
     """Members that exist and have not failed."""
     waiting: str = ""
@@ -62,12 +64,13 @@ def observe(
     cache: ObjectCache, group: PodGroup, *, waiting: str = "", blocked: str = ""
 ) -> GroupState:
     """The state of a group's members."""
-    running = counted(cache, group, lambda pod: runs(cache, pod))
+    running = counted(cache, group, runs)
     return GroupState(
         group=group,
         pods=tuple(members(cache, group.key)),
         running=running,
         is_met=running.is_met if group.is_gang else bool(running.members),
+        have_devices=counted(cache, group, lambda pod: would_run(cache, pod)).is_met,
         exist=counted(cache, group, lambda pod: not has_ended(pod) or would_run(cache, pod)),
         waiting=waiting,
         blocked=blocked,
@@ -133,6 +136,10 @@ def _why(state: GroupState) -> tuple[str, str]:
         return "NotEnoughPodsOfTask", f"not enough pods: {state.exist.in_words()}"
     if state.exist.lacks:
         return "NotEnoughTasks", f"not enough pods: {state.exist.in_words()}"
+    if state.group.is_gang and state.have_devices:
+        binding = _binding(state) or "if that is so at the deadline, all end"
+        message = f"enough pods have their devices, but only {state.running.in_words()} are bound"
+        return "NotEnoughResources", f"{message}; {binding}"
     message = state.waiting or "its pods are being decided"
     return "NotEnoughResources", message[:_LONGEST_MESSAGE]
 
@@ -144,7 +151,7 @@ def _binding(state: GroupState) -> str:
         return ""
     return (
         "best effort: kube-scheduler binds the pods of shared nodes one by one, after all have "
-        "their devices; if too few of them run at the deadline, all are rolled back"
+        "their devices; if too few of them are bound at the deadline, all are evicted"
     )
 
 
