@@ -350,3 +350,34 @@ def test_where_volcano_is_absent_queues_are_written_and_empty_groups_have_a_phas
         await world.until(counted, "the queue counts it")
 
     in_virtual_time(scenario)
+
+
+def test_an_owner_that_is_gone_is_asked_for_less_and_less_often(monkeypatch: Any) -> None:
+    """Else the pods of one tenant, who may write any owner, cost requests with every change."""
+    asked: list[str] = []
+
+    async def scenario(world: VirtualWorld) -> None:
+        get = world.kube.get
+
+        async def counted(resource: Any, name: str, namespace: str = "", **more: Any) -> Object:
+            asked.extend([name] * (resource is JOBS))
+            found: Object = await get(resource, name, namespace, **more)
+            return found
+
+        monkeypatch.setattr(
+            type(world.kube), "get", lambda _, *args, **more: counted(*args, **more)
+        )
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "gone", "uid": "u1"}
+        await world.pod("a", shape=world.shape(WHOLE), group="podgroup-u1")
+        metadata = {
+            "annotations": {GANG_ENABLED: "true"},
+            "ownerReferences": [{**owner, "controller": True}],
+        }
+        await world.kube.patch(PODS, "a", {"metadata": metadata}, "default")
+        for number in range(120):
+            labels = {"metadata": {"labels": {"news": str(number)}}}
+            await world.kube.patch(PODS, "a", labels, "default")
+            await world.clock.sleep(1)
+        assert 1 <= len(asked) <= 10
+
+    in_virtual_time(scenario)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import structlog
 
+from dray.api.errors import TemporaryError
 from dray.api.groups import VOLCANO
 from dray.api.pods import GroupKey
 from dray.kube.convert_groups import owned_name
@@ -290,9 +291,11 @@ class GroupReconciler:
             return
         namespace = owned.key.namespace
         owner = await self._owner(cached.object, namespace, owned.key)
-        if owner is not None:
-            group = owned_group(cached.object, owned.key, owner)
-            await self._create(POD_GROUPS, group, namespace)
+        if owner is None:
+            name = cached.object["metadata"]["name"]
+            raise TemporaryError(f"pod {namespace}/{name} has no owner for PodGroup {owned.key}")
+        group = owned_group(cached.object, owned.key, owner)
+        await self._create(POD_GROUPS, group, namespace)
 
     async def _owner(self, pod: Object, namespace: str, key: GroupKey) -> Object | None:
         """The object for which a pod's group is named, if it can be asked about the number of its
