@@ -19,9 +19,14 @@ from dray_allocator.explain.pods import explain_pod
 from dray_allocator.gangs.joint_search import JointSearch
 from dray_allocator.gangs.membership import Membership, count_pod, membership, priority_of
 from dray_allocator.gangs.placements import Member, Placements
-from dray_allocator.gangs.resources import missing_resources
+from dray_allocator.gangs.resources import capacity_of_cards, missing_resources
 from dray_allocator.gangs.selection import Selection
-from dray_allocator.gangs.slots import needed_slots, slots_of
+from dray_allocator.gangs.slots import (
+    ShortCapacity,
+    needed_slots,
+    short_capacities,
+    slots_of,
+)
 from dray_allocator.placement.holds import Claimant, usable
 from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.state.domain import SchedulingDomain
@@ -190,7 +195,8 @@ def _no_room(
     found: Membership,
     members: Sequence[Member],
 ) -> GroupWaits | None:
-    """A refusal without a search: the nodes have not room for so many equal pods."""
+    """A refusal without a search: the nodes have not room for so many equal pods, or the devices
+    have less than pods of several kinds ask for together."""
     for kind, number in needed_slots(found, members).items():
         example = next(one for one in members if one.kind == kind)
         counter = slots_of(state, domain, example.request)
@@ -198,6 +204,9 @@ def _no_room(
             continue
         hint = Hint(kind, number)
         return GroupWaits(_short_of(state, domain, found, example, counter.total, number), hint)
+    for short in short_capacities(state, domain, found, members):
+        hint = Hint(resource=capacity_of_cards(short.name), resource_nano=short.asked.nano)
+        return GroupWaits((_short_of_capacity(found, short),), hint)
     return None
 
 
@@ -294,6 +303,15 @@ def _short_of(
     detail = _would_fit(found, needed - slots)
     head = Reason(_GROUP, what, needed - slots, needed, "member", detail)
     return (head, *explain_pod(state, domain, example.request))
+
+
+def _short_of_capacity(found: Membership, short: ShortCapacity) -> Reason:
+    key, asked = found.group.key, f"its pods ask for {short.name} {short.asked} at least"
+    if short.total < short.asked:
+        have = f"all devices of the pool have {short.total}"
+        return Reason(_GROUP, f"PodGroup {key} can never fit: {asked}, and {have}", 0, 0, "group")
+    detail = f"the devices of the pool have {short.free} free"
+    return Reason(_GROUP, f"PodGroup {key} lacks room: {asked}", 0, 0, "group", detail)
 
 
 def _would_fit(found: Membership, short: int) -> str:

@@ -13,15 +13,15 @@ from typing import Final
 
 import msgspec
 
-from dray.api.claims import Allocation, Claim, ClaimSpec
+from dray.api.claims import Allocation, Claim
 from dray.api.groups import PodGroup
-from dray.api.names import DEVICE_CLASS
-from dray.api.quantities import InvalidQuantityError, parse_quantity
+from dray.api.quantities import parse_quantity
 from dray_allocator.cycle.records import allocations_of
 from dray_allocator.devices.budget import MAX_TRIES_PER_NODE, SearchBudget
 from dray_allocator.devices.usage import AssumedResources, plus
 from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.gangs.placements import Member, Placements, Saved
+from dray_allocator.gangs.slots import least_amounts
 from dray_allocator.nodes.index import NONE, NodeIndex
 from dray_allocator.nodes.predicates import fits
 from dray_allocator.placement.choice import Choice, Pause
@@ -295,8 +295,8 @@ class JointSearch:
             return False
         asked: dict[str, int] = {}
         for claim in {claim.uid: claim for claim in _claims_of((*others, member))}.values():
-            for name, amount in _least_amounts(claim.spec).items():
-                asked[name] = asked.get(name, 0) + amount
+            for name, amount in least_amounts(claim.spec).items():
+                asked[name] = asked.get(name, 0) + amount.nano
         return any(amount > self._left(node, name, others) for name, amount in asked.items())
 
     def _left(self, node: str, name: str, others: Sequence[Member]) -> float:
@@ -373,23 +373,6 @@ def _allows(request: PodRequest, node: str) -> bool:
 
 def _claims_of(members: Iterable[Member]) -> Iterator[Claim]:
     return (claim for one in members for claim in one.request.claims)
-
-
-def _least_amounts(spec: ClaimSpec) -> dict[str, int]:
-    """What a claim asks for of each capacity at least, in billionths, whatever devices it gets."""
-    exact = (
-        one
-        for one in spec.requests
-        if one.device_class == DEVICE_CLASS and one.mode == "ExactCount" and not one.admin_access
-    )
-    found: dict[str, int] = {}
-    try:
-        for one in exact:
-            for name, text in one.capacity.items():
-                found[name] = found.get(name, 0) + one.count * parse_quantity(text).nano
-    except InvalidQuantityError:
-        return {}
-    return found
 
 
 def _movable(there: Sequence[Member], member: Member) -> Iterator[list[Member]]:

@@ -9,6 +9,7 @@ from dray.api.groups import PodGroup
 from dray.api.names import DEVICE_CLASS, GPU_RESOURCE
 from dray.api.quantities import NANO, InvalidQuantityError, Quantity, parse_quantity
 from dray.reasons import Reason
+from dray_allocator.gangs.slots import card_totals, free_capacity
 from dray_allocator.nodes.columns import Whole
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
@@ -61,7 +62,7 @@ class FreeResources:
         self._domain = domain
         self._known: dict[str, int] = {}
         self._named: dict[str, None] | None = None
-        """Names that nodes or cards have; None: not looked at yet."""
+        """Names that nodes have; None: not looked at yet."""
 
     def most_nano(self, name: str) -> int:
         """What is free of a resource at most, in billionths."""
@@ -80,19 +81,30 @@ class FreeResources:
                 return _sum_of(table.pods[table.present]) * NANO
             case _ if name in (GPU_RESOURCE, _DEVICES + DEVICE_CLASS):
                 return int((table.has_card & (table.load == 0)).sum()) * NANO
-        if name.partition(_DIMENSION)[0] not in self._names():
-            return 0
-        return _free_nano(self._state, self._domain, name)
+        if _DIMENSION in name:
+            dimension, _, device_class = name.partition(_DIMENSION)
+            keys = dict.fromkeys(key for one in card_totals(table) for key in one)
+            is_drays = device_class == DEVICE_CLASS
+            found = [key for key in keys if is_drays and _is_named(key, dimension)]
+            return int(sum(free_capacity(table, key) for key in found) * _ROUNDED) + 1
+        return _free_nano(self._state, self._domain, name) if name in self._names() else 0
 
     def _names(self) -> dict[str, None]:
         if self._named is None:
             self._named = {}
             for node in self._state.facts.served_nodes(self._domain.name):
                 self._named |= dict.fromkeys(self._state.facts.nodes[node].node.resources)
-                for card in self._state.published.of(node).cards:
-                    for key in card.shape.totals:
-                        self._named |= {key: None, key.rpartition("/")[2]: None}
         return self._named
+
+
+def capacity_of_cards(name: str) -> str:
+    """How ``minResources`` name a capacity of dray's devices."""
+    return f"{name}{_DIMENSION}{DEVICE_CLASS}"
+
+
+def _is_named(capacity: str, dimension: str) -> bool:
+    """Whether ``minResources`` mean a capacity by this: with its domain or without."""
+    return dimension in (capacity, capacity.rpartition("/")[2])
 
 
 def _sum_of(column: Whole) -> int:
@@ -151,6 +163,6 @@ def _free_capacity(
         for card in state.published.of(node).cards:
             used = state.device_usage.of(card.id).used
             for key, amount in card.shape.totals.items():
-                if key == dimension or key.rpartition("/")[2] == dimension:
+                if _is_named(key, dimension):
                     total += max(0, amount - used.get(key, 0))
     return total

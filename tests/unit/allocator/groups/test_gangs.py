@@ -20,7 +20,7 @@ from dray.api import names
 from dray.api.claims import ClaimSpec, DeviceRequest
 from dray.api.devices import DeviceClass
 from dray.api.groups import PodGroup, SubGroupPolicy
-from dray.api.pods import GroupKey
+from dray.api.pods import GroupKey, PodNeeds
 from dray.messages.facts import DeviceClassObserved, PodObserved
 from dray_allocator.core.handle import handle, reasons, recompute
 from dray_allocator.gangs.decision import decide_group
@@ -145,6 +145,60 @@ def test_a_group_that_lacks_a_device_holds_none(four: Any) -> None:
     )
     four.submit(four.a_pod("single"), whole(four))
     assert "single" in four.decisions()
+
+
+def different(world: Any, name: str, tflops: str = "200", task: str = "") -> None:
+    """A pod of a kind of its own."""
+    needs = PodNeeds(cpu_milli=len(world.facts))
+    member(world, name, world.ask(tflops, "8Gi"), task=task, needs=needs)
+
+
+def test_pods_of_several_kinds_that_can_never_fit_hear_what_is_missing(
+    four: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a search, which would end after so many trials that it could not say so."""
+    monkeypatch.setattr("dray_allocator.gangs.decision.JointSearch", None)
+    see_group(four, 7)
+    for number in range(7):
+        different(four, f"p{number}")
+    assert why(four, "p0") == (
+        "PodGroup ns/train can never fit: its pods ask for virtual_tflops 1400 at least, and all "
+        "devices of the pool have 1248"
+    )
+    see_group(four, 2, task_minimums={"a": 3, "b": 4})
+    for number in range(7):
+        different(four, f"t{number}", task="a" if number < 3 else "b")
+    assert "virtual_tflops 1400 at least" in why(four, "t0")
+
+
+def test_pods_of_several_kinds_start_once_enough_is_free(
+    four: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided: list[GroupKey] = []
+
+    def counted(state: AllocatorState, domain: Any, key: GroupKey, **options: Any) -> Any:
+        decided.append(key)
+        return decide_group(state, domain, key, **options)
+
+    def release(name: str) -> None:
+        claim = four.state.facts.claims[f"claim-{name}"]
+        four.see(PodObserved(revision=four.next(), pod=four.a_pod(name), deleted=True))
+        four.claim(claim, deleted=True)
+
+    four.submit(four.a_pod("large"), four.ask("300", "20Gi"))
+    four.submit(four.a_pod("small"), four.ask("10", "1Gi"))
+    see_group(four, 4)
+    for number in range(4):
+        different(four, f"p{number}", "300")
+    assert why(four, "p0") == (
+        "PodGroup ns/train lacks room: its pods ask for virtual_tflops 1200 at least: the devices "
+        "of the pool have 938 free"
+    )
+    monkeypatch.setattr("dray_allocator.gangs.scheduler.decide_group", counted)
+    release("small")
+    assert decided == [], "too little was freed"
+    release("large")
+    assert together(four) == [{f"p{number}" for number in range(4)}]
 
 
 def test_of_two_groups_one_runs_and_the_other_holds_nothing(four: Any) -> None:
