@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 from tests.adversary.admission import User
 
+from dray.api.groups import GROUP_NAME_KEYS, TASK_AFFINITY, TASK_ANTI_AFFINITY
 from dray.api.names import (
     ALLOCATED,
     CLAIM_REFERENCE,
@@ -15,6 +16,8 @@ from dray.api.names import (
     DERIVED_FROM_LABEL,
     DEVICE_CLASS,
     DRAY_SCHEDULER,
+    GANG_LOSS_POLICY,
+    GANG_TIMEOUT,
     GPUPOOL,
     POD_CLAIM_NAME,
     POOL_LABEL,
@@ -25,13 +28,36 @@ from dray.api.names import (
     VRAM_REQUEST,
 )
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, POOLS, TEMPLATES, Object
+from dray.kube.ports import (
+    BIND_REQUESTS,
+    CLAIMS,
+    NATIVE_POD_GROUPS,
+    POD_GROUPS,
+    PODS,
+    POOLS,
+    TEMPLATES,
+    Object,
+)
 from tools.simulation.cluster import DEDICATED, SHARED, SPARE, pool_object
 
 NAMESPACE = "team-b"
 MOST_ACTIONS = 6
 CLAIM_NAMES, POD_NAMES, TEMPLATE_NAMES = ("c0", "c1"), ("p0", "p1"), ("t0",)
 POOL_NAMES = (DEDICATED, SHARED, SPARE)
+GROUP = "g0"
+"""A PodGroup; other tenants have one of this name, too."""
+GROUP_SPECS: dict[str, Object] = {
+    "one": {"minMember": 1},
+    "more than there are": {"minMember": 9, "minTaskMember": {"ps": 3}, "queue": "none"},
+    "all of the cluster": {"minMember": 2, "minResources": {"cpu": "9k", "a.b/c": "1"}},
+    "nothing": {"minMember": -5, "subGroupPolicy": [{"matchLabelKeys": ["x"], "minSubGroups": 9}]},
+    "the highest class": {"minMember": 2, "priorityClassName": "system-node-critical"},
+}
+FORGED_STATUS: Object = {
+    "phase": "Running",
+    "running": 99,
+    "conditions": [{"type": "Scheduled", "status": "True", "reason": "x", "message": "x"}],
+}
 FAR = str(7 * 10**12)
 """An attempt of an epoch that is never reached."""
 
@@ -49,6 +75,8 @@ class Action:
     scheduler: str = DEFAULT_SCHEDULER
     device_class: str = DEVICE_CLASS
     asks: bool = False
+    group: str = ""
+    """Of a pod: the API of the group that it joins; of a group: its spec, by name."""
     rest_s: float = 0.0
 
 
@@ -66,6 +94,8 @@ def _actions() -> st.SearchStrategy[Action]:
     device_class = st.sampled_from([DEVICE_CLASS, DEVICE_CLASS, "any.device"])
     claims = st.sampled_from([("c0",), ("c0",), ("c1",), ("c0", "c1"), ("t0",), ()])
     scheduler = st.sampled_from([DEFAULT_SCHEDULER, DRAY_SCHEDULER])
+    group = st.sampled_from(["", "", POD_GROUPS.group, NATIVE_POD_GROUPS.group])
+    specs = st.sampled_from(list(GROUP_SPECS))
     claim_names, pod_names = st.sampled_from(CLAIM_NAMES), st.sampled_from(POD_NAMES)
 
     def build(what: str, **prepare: Any) -> st.SearchStrategy[Action]:
@@ -87,7 +117,13 @@ def _actions() -> st.SearchStrategy[Action]:
             claims=claims,
             scheduler=scheduler,
             asks=st.booleans(),
+            group=group,
         ),
+        build("create group", group=specs),
+        build("edit group", group=specs),
+        build("forge group's status"),
+        build("delete group"),
+        build("create native group", group=specs),
         build("annotate pod", name=pod_names, marks=some),
         build("annotate pod's status", name=pod_names, marks=some),
         build("annotate claim", name=claim_names, marks=st.tuples(mark)),
@@ -146,6 +182,16 @@ class Tenant:
                 await user.delete(PODS, name)
             case "delete claim":
                 await user.delete(CLAIMS, name)
+            case "create group":
+                await user.create(POD_GROUPS, _group(action))
+            case "edit group":
+                await user.patch(POD_GROUPS, GROUP, {"spec": GROUP_SPECS[action.group]})
+            case "forge group's status":
+                await user.patch(POD_GROUPS, GROUP, {"status": FORGED_STATUS})
+            case "delete group":
+                await user.delete(POD_GROUPS, GROUP)
+            case "create native group":
+                await user.create(NATIVE_POD_GROUPS, _native_group(action))
             case "administrator makes the spare pool":
                 spare = pool_object(SPARE)
                 spare["spec"]["allowedNamespaces"] = ["team-a"]
@@ -189,6 +235,8 @@ def _template(action: Action) -> Object:
 def _pod(action: Action) -> Object:
     asks = {TFLOPS_REQUEST: "20", VRAM_REQUEST: "2Gi"} if action.asks else {}
     annotations = asks | ({GPUPOOL: action.pool} if action.pool else {})
+    if action.group == POD_GROUPS.group:
+        annotations[GROUP_NAME_KEYS[0]] = GROUP
     entries = []
     for number, name in enumerate(action.claims):
         source = "resourceClaimTemplateName" if name in TEMPLATE_NAMES else "resourceClaimName"
@@ -202,7 +250,31 @@ def _pod(action: Action) -> Object:
         "tolerations": [{"key": DEDICATED_TAINT, "operator": "Exists"}],
         **({"resourceClaims": entries} if entries else {}),
     }
+    if action.group == NATIVE_POD_GROUPS.group:
+        spec["schedulingGroup"] = {"podGroupName": GROUP}
     return {"metadata": {"name": action.name, "annotations": annotations}, "spec": spec}
+
+
+def _group(action: Action) -> Object:
+    annotations = {
+        GANG_TIMEOUT: "1ms",
+        GANG_LOSS_POLICY: "end",
+        TASK_AFFINITY: "a,b;c",
+        TASK_ANTI_AFFINITY: ";,;",
+    }
+    metadata = {"name": GROUP, "annotations": annotations}
+    return {"metadata": metadata, "spec": GROUP_SPECS[action.group], "status": FORGED_STATUS}
+
+
+def _native_group(action: Action) -> Object:
+    least = abs(GROUP_SPECS[action.group]["minMember"])
+    spec = {
+        "schedulingPolicy": {"gang": {"minCount": least}},
+        "disruptionMode": {"all": {}},
+        "resourceClaims": [{"name": "g1", "resourceClaimName": "c1"}],
+        "priority": 10**9,
+    }
+    return {"metadata": {"name": GROUP}, "spec": spec}
 
 
 def _owner(name: str, uid: str) -> Object:

@@ -14,6 +14,9 @@ from tests.adversary.tenant import SEQUENCES, Action
 from tests.adversary.world import attack
 
 from dray.api.names import DECISION, GPUPOOL, POOL_LABEL
+from dray.api.pods import GroupKey, Pod
+from dray.kube.ports import NATIVE_POD_GROUPS, POD_GROUPS
+from dray_claim_controller.cache.object_cache import ObjectCache
 from tools.simulation.cluster import DEDICATED, SHARED, SPARE
 
 EXAMPLES = int(os.environ.get("DRAY_ADVERSARY_EXAMPLES", "25"))
@@ -49,6 +52,30 @@ KNOWN = {
         Action("annotate pod", "p1", marks=((GPUPOOL, DEDICATED),), rest_s=5.0),
     ),
 }
+GANG = (
+    Action("create group", group="one"),
+    Action("create pod", "p0", SHARED, asks=True, group=POD_GROUPS.group, rest_s=10.0),
+    Action("edit group", group="more than there are", rest_s=70.0),
+)
+"""A group of the name that another tenant's has, which runs, falls below its minimum and ends."""
+KNOWN |= {
+    "a group of the same name": GANG,
+    "a group that goes": (*GANG, Action("delete group", rest_s=5.0)),
+    "a group with a forged status": (*GANG, Action("forge group's status", rest_s=5.0)),
+    "a group of Kubernetes": (
+        Action("create native group", group="one"),
+        Action("create claim", "c1", SHARED),
+        Action(
+            "create pod",
+            "p0",
+            SHARED,
+            claims=("c0", "c1"),
+            asks=True,
+            group=NATIVE_POD_GROUPS.group,
+            rest_s=5.0,
+        ),
+    ),
+}
 
 
 @pytest.mark.parametrize("admission", [True, False], ids=["admission", "no-admission"])
@@ -73,3 +100,21 @@ def test_the_theft_is_seen_where_nothing_prevents_it() -> None:
         found = attack(THEFT, admission=False)
         assert found == [f"claim team-b/c0 got devices of ['{DEDICATED}']"]
         assert attack(THEFT, admission=True) == []
+
+
+def members_anywhere(cache: ObjectCache, key: GroupKey) -> list[Pod]:
+    """The pods of all groups of a name: a mistake that a claim-controller could make."""
+    return [
+        pod
+        for cached in cache.pods.values()
+        if (pod := cached.pod) is not None
+        and pod.member is not None
+        and pod.member.group.name == key.name
+    ]
+
+
+def test_a_group_that_ends_the_pods_of_others_is_seen() -> None:
+    where = "dray_claim_controller.groups.decisions.rules.members"
+    with mock.patch(where, members_anywhere):
+        found = attack(GANG)
+    assert any(one.startswith("pods team-c/g0-") for one in found)

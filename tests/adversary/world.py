@@ -8,11 +8,13 @@ from tests.adversary.admission import User
 from tests.adversary.tenant import NAMESPACE, Action, Tenant
 
 from dray.api.errors import DrayError
+from dray.api.groups import GROUP_NAME_KEYS
 from dray.kube.memory_store import Event
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
     NAMESPACES,
+    POD_GROUPS,
     PODS,
     POOLS,
     TEMPLATES,
@@ -114,7 +116,7 @@ class _Attack:
         await asyncio.sleep(_SETTLED_S)
         self._watcher.protected = {
             obj["metadata"]["uid"]
-            for resource in (PODS, CLAIMS, TEMPLATES, BIND_REQUESTS)
+            for resource in (PODS, CLAIMS, TEMPLATES, BIND_REQUESTS, POD_GROUPS)
             for (namespace, _), obj in store.of(resource).items()
             if namespace in dict(HONEST)
         }
@@ -132,14 +134,23 @@ class _Attack:
         return [*late, *self._watcher.violations, *sales, *world.unexpected_exits]
 
     async def _honest_pods(self) -> None:
-        self._count += 1
+        """A pod in each pool, and a group of two pods on shared nodes."""
         for namespace, pool in HONEST:
-            pod = gpu_pod(
-                f"honest-{self._count}", pool, tflops=50, vram_gib=4, count=1, life_s=None
-            )
-            pod["metadata"]["namespace"] = namespace
-            user = User(self._world.kube, "alice", namespace, admission=True)
-            await user.create(PODS, pod)
+            await self._honest_pod(f"honest-{self._count}", namespace, pool)
+        namespace, pool = HONEST[-1]
+        group = {"metadata": {"name": f"g{self._count}"}, "spec": {"minMember": 2}}
+        await self._world.kube.create(POD_GROUPS, group, namespace)
+        for number in range(2):
+            name = f"{group['metadata']['name']}-{number}"
+            await self._honest_pod(name, namespace, pool, group["metadata"]["name"])
+        self._count += 1
+
+    async def _honest_pod(self, name: str, namespace: str, pool: str, group: str = "") -> None:
+        pod = gpu_pod(name, pool, tflops=50, vram_gib=4, count=1, life_s=None)
+        pod["metadata"]["namespace"] = namespace
+        if group:
+            pod["metadata"]["annotations"][GROUP_NAME_KEYS[0]] = group
+        await User(self._world.kube, "alice", namespace, admission=True).create(PODS, pod)
 
     async def _waiting(self) -> list[str]:
         """Honest pods that don't run after a while."""
