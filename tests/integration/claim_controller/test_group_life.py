@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
 
-from dray.api.names import GANG_ENABLED, OWNER_DRAY
+from dray.api.names import GANG_ENABLED, GANG_MIN_MEMBERS, OWNER_DRAY
 from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import (
     CLAIMS,
@@ -286,29 +286,62 @@ def test_a_native_group_on_dedicated_nodes_is_scheduled_for_good() -> None:
     in_virtual_time(scenario)
 
 
+async def job(world: VirtualWorld, spec: Object, *names: str) -> str:
+    """A Job with pods that ask for a group; its name."""
+    made = {"metadata": {"name": "job", "namespace": "default"}, "spec": spec}
+    uid = (await world.kube.create(JOBS, made, "default"))["metadata"]["uid"]
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": uid}
+    metadata = {
+        "annotations": {GANG_ENABLED: "true"},
+        "ownerReferences": [{**reference, "controller": True}],
+    }
+    await pods(world, *names, group=f"podgroup-{uid}")
+    for name in names:
+        assert world.kube.store.get(PODS, name, "default")["spec"].get("nodeName") is None
+        await world.kube.patch(PODS, name, {"metadata": metadata}, "default")
+    group = f"podgroup-{uid}"
+    await world.until(lambda: len(nodes(world)) == len(names), "all are bound")
+    await world.until(lambda: status(world, group).get("phase") == "Running", "it runs")
+    return group
+
+
+def minimum(world: VirtualWorld, name: str) -> int:
+    found: int = world.kube.store.get(POD_GROUPS, name, "default")["spec"]["minMember"]
+    return found
+
+
 def test_a_jobs_pods_get_a_group_of_its_size() -> None:
     async def scenario(world: VirtualWorld) -> None:
         world.allocate()
-        job = await world.kube.create(
-            JOBS,
-            {"metadata": {"name": "job", "namespace": "default"}, "spec": {"parallelism": 2}},
-            "default",
-        )
-        uid = job["metadata"]["uid"]
-        name = f"podgroup-{uid}"
-        await pods(world, "a", "b", group=name)
-        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": uid}
-        for pod in ("a", "b"):
-            assert world.kube.store.get(PODS, pod, "default")["spec"].get("nodeName") is None
-            patch = {
-                "metadata": {
-                    "annotations": {GANG_ENABLED: "true"},
-                    "ownerReferences": [{**reference, "controller": True}],
-                }
-            }
-            await world.kube.patch(PODS, pod, patch, "default")
-        await world.until(lambda: len(nodes(world)) == 2, "both are bound")
-        assert world.kube.store.get(POD_GROUPS, name, "default")["spec"]["minMember"] == 2
+        name = await job(world, {"parallelism": 2}, "a", "b")
+        assert minimum(world, name) == 2
+
+    in_virtual_time(scenario)
+
+
+def test_a_job_that_is_scaled_down_keeps_its_pods() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        name = await job(world, {"parallelism": 2}, "a", "b")
+        await world.kube.patch(JOBS, "job", {"spec": {"parallelism": 1}}, "default")
+        await lose(world, "b")
+        await world.until(lambda: minimum(world, name) == 1, "the minimum is lowered")
+        await world.clock.sleep(600)
+        assert not is_evicted(world, "a")
+
+    in_virtual_time(scenario)
+
+
+def test_a_minimum_that_pods_state_does_not_follow_their_job() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        name = await job(world, {"parallelism": 2}, "a", "b")
+        states = {"metadata": {"annotations": {GANG_MIN_MEMBERS: "2"}}}
+        await world.kube.patch(PODS, "a", states, "default")
+        await world.kube.patch(JOBS, "job", {"spec": {"parallelism": 1}}, "default")
+        await lose(world, "b")
+        await world.until(lambda: is_evicted(world, "a"), "the other is evicted", 100)
+        assert minimum(world, name) == 2
 
     in_virtual_time(scenario)
 

@@ -41,8 +41,10 @@ from dray_claim_controller.groups.decisions.rules import (
     QueueStatuses,
     controller_of,
     default_queue,
+    lacks_pods_of_owner,
     owned_group,
     owner_with_pod_count,
+    pods_of,
 )
 from dray_claim_controller.informers import Informers
 from dray_claim_controller.work_queue import FairWorkQueue
@@ -194,6 +196,15 @@ class GroupReconciler:
             return
         await self._act(key, self._due(key))
         await self._write_status(key)
+        await self._follow_owner(key)
+
+    async def _follow_owner(self, key: GroupKey) -> None:
+        """Lower the minimum of a group whose owner has been scaled down."""
+        pod, obj = lacks_pods_of_owner(self._cache, key), self._cache.group(key)
+        owner = None if pod is None else await self._owner(pod.object, key.namespace, key)
+        if owner is None or obj is None or not 0 < pods_of(owner) < obj["spec"]["minMember"]:
+            return
+        await self._patch(POD_GROUPS, obj, {"spec": {"minMember": pods_of(owner)}})
 
     def _due(self, key: GroupKey) -> GroupActions:
         now_s = self._clock.monotonic_s()
@@ -247,7 +258,7 @@ class GroupReconciler:
         await self._patch(
             POD_GROUPS if is_volcano else NATIVE_POD_GROUPS,
             obj,
-            status,
+            {"status": status},
             subresource="" if is_volcano else "status",
         )
 
@@ -262,15 +273,15 @@ class GroupReconciler:
         return ""
 
     async def _patch(
-        self, resource: Resource, obj: Object, status: dict[str, Any], *, subresource: str
+        self, resource: Resource, obj: Object, parts: dict[str, Any], *, subresource: str = ""
     ) -> None:
         metadata = obj["metadata"]
-        # Fenced: a status that another scheduler has written meanwhile is read first.
+        # Fenced: what another scheduler or a user has written meanwhile is read first.
         fence = {name: metadata[name] for name in ("uid", "resourceVersion")}
         answer = await self._kube.patch(
             resource,
             metadata["name"],
-            {"metadata": fence, "status": status},
+            {"metadata": fence, **parts},
             metadata.get("namespace") or "",
             subresource=subresource,
         )
@@ -283,7 +294,7 @@ class GroupReconciler:
         if obj is None and status is not None:
             await self._create(QUEUES, default_queue())
         elif obj is not None and status:
-            await self._patch(QUEUES, obj, status, subresource="status")
+            await self._patch(QUEUES, obj, {"status": status}, subresource="status")
 
     async def _create_owned(self, owned: _Owned) -> None:
         cached = self._cache.pods.get(owned.pod_uid)

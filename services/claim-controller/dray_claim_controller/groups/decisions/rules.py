@@ -174,6 +174,24 @@ def _asks_for_group(cached: CachedPod) -> bool:
     return is_alive and annotations.get(GANG_ENABLED) == "true"
 
 
+def lacks_pods_of_owner(cache: ObjectCache, key: GroupKey) -> CachedPod | None:
+    """A pod whose owner says the minimum of its group, which has fewer pods: the owner may have
+    been scaled down. None: there is no such pod."""
+    group = group_of(cache, key) if is_owned(key) else None
+    if group is None or counted(cache, group, _exists).members >= group.minimum:
+        return None
+    asking = (one for one in cache.members_of(key) if _asks_for_group(one))
+    return next((one for one in asking if not _states_minimum(one.object)), None)
+
+
+def _exists(pod: Pod) -> bool:
+    return pod.phase == "Succeeded" or not has_ended(pod)
+
+
+def _states_minimum(pod: Object) -> bool:
+    return bool((pod["metadata"].get("annotations") or {}).get(GANG_MIN_MEMBERS))
+
+
 def controller_of(obj: Object) -> Object | None:
     """The reference to the controller of an object."""
     references = obj["metadata"].get("ownerReferences") or ()
@@ -191,7 +209,7 @@ def owner_with_pod_count(reference: Object) -> Resource | None:
 def owned_group(pod: Object, key: GroupKey, owner: Object) -> Object:
     """The PodGroup for the pods of an owner: an object, or a reference to it."""
     annotations = pod["metadata"].get("annotations") or {}
-    least = annotations.get(GANG_MIN_MEMBERS) or _pods_of(owner)
+    least = annotations.get(GANG_MIN_MEMBERS) or pods_of(owner)
     spec: dict[str, Any] = {"minMember": int(least)}
     if class_name := pod["spec"].get("priorityClassName"):
         spec["priorityClassName"] = class_name
@@ -222,7 +240,7 @@ def owned_group(pod: Object, key: GroupKey, owner: Object) -> Object:
     }
 
 
-def _pods_of(owner: Object) -> int:
+def pods_of(owner: Object) -> int:
     """How many pods of an owner run at the same time, as it says; 1 where it does not."""
     spec = owner.get("spec") or {}
     if "replicatedJobs" in spec:
