@@ -145,7 +145,9 @@ class PureCluster:
                 self._change(what)
             case "lift":
                 for name in what:
-                    self.objects["pods", name]["spec"].pop("schedulingGates")
+                    spec = self.objects["pods", name]["spec"]
+                    own = [{"name": ALLOCATION_GATE}]
+                    spec["schedulingGates"] = [one for one in spec["schedulingGates"] if one in own]
                     self._pod_again(name)
             case "delete":
                 for name in what:

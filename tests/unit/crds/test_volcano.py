@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dray_sandbox.apiserver.columns import json_path
 from tools.generate.custom_resources import crd
 from tools.generate.volcano_resources import VolcanoPodGroup, VolcanoQueue
 
@@ -92,3 +93,21 @@ def test_subgroup_policies_are_bounded() -> None:
 def test_amounts_are_numbers_or_texts() -> None:
     least = schema(VolcanoPodGroup)["properties"]["spec"]["properties"]["minResources"]
     assert least["additionalProperties"]["x-kubernetes-int-or-string"] is True
+
+
+def test_kubectl_shows_what_a_group_has_and_why_it_waits() -> None:
+    waits = {"type": "Unschedulable", "reason": "NotEnoughResources"}
+    status = {"phase": "Inqueue", "running": 1, "pending": 3}
+    status |= {"conditions": [{"type": "Scheduled", "reason": "x"}, waits]}
+    group = {"spec": {"minMember": 4, "queue": "research"}, "status": status}
+    columns = version(VolcanoPodGroup)["additionalPrinterColumns"]
+    shown = {one["name"]: json_path(group, one["jsonPath"]) for one in columns}
+    assert shown == {
+        "STATUS": ["Inqueue"],
+        "minMember": [4],
+        "RUNNINGS": [1],
+        "PENDING": [3],
+        "REASON": ["NotEnoughResources"],
+        "AGE": [],
+        "QUEUE": ["research"],
+    }

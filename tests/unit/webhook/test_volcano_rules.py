@@ -163,6 +163,10 @@ def test_where_volcano_runs_its_own_webhook_decides(queues: Queues) -> None:
             "spec.guarantee.resource has 5 of cpu, more than 4 of spec.capability",
         ),
         ({"capability": {"cpu": "many"}, "deserved": {"cpu": "1"}}, "an amount can't be read"),
+        (
+            {"guarantee": {"resource": {"cpu": "5"}}, "parent": "root"},
+            "spec.guarantee is set, and spec.deserved is not: expected at least as much of it",
+        ),
         ({"parent": "none"}, 'spec.parent is "none", and there is no such Queue'),
         ({"parent": "q"}, "which is below the queue itself"),
     ],

@@ -44,7 +44,9 @@ class GroupState:
     have_devices: bool
     """Whether enough members run or lack nothing but their binding."""
     exist: GroupCount
-    """Members that exist and have not failed."""
+    """Members that exist, have not failed, and have no gate of another controller."""
+    gated: int
+    """Members that have one."""
     waiting: str = ""
     """Why members wait, as the decision log says; empty: it says nothing."""
     blocked: str = ""
@@ -64,14 +66,19 @@ def observe(
     cache: ObjectCache, group: PodGroup, *, waiting: str = "", blocked: str = ""
 ) -> GroupState:
     """The state of a group's members."""
-    running = counted(cache, group, runs)
+    running, pods = counted(cache, group, runs), tuple(members(cache, group.key))
     return GroupState(
         group=group,
-        pods=tuple(members(cache, group.key)),
+        pods=pods,
         running=running,
         is_met=running.is_met if group.is_gang else bool(running.members),
         have_devices=counted(cache, group, lambda pod: would_run(cache, pod)).is_met,
-        exist=counted(cache, group, lambda pod: not has_ended(pod) or would_run(cache, pod)),
+        exist=counted(
+            cache,
+            group,
+            lambda pod: runs(pod) or not (has_ended(pod) or pod.other_gates),
+        ),
+        gated=sum(pod.other_gates and not has_ended(pod) for pod in pods),
         waiting=waiting,
         blocked=blocked,
     )
@@ -132,10 +139,13 @@ def _why(state: GroupState) -> tuple[str, str]:
     """Reason and message of a group that is not scheduled."""
     if state.blocked:
         return "NotEnoughResources", state.blocked
+    lacking = f"not enough pods: {state.exist.in_words()}"
+    if state.gated:
+        lacking += f"; {state.gated} more are gated by another controller"
     if state.exist.lacking_tasks or state.exist.lacking_subgroups:
-        return "NotEnoughPodsOfTask", f"not enough pods: {state.exist.in_words()}"
+        return "NotEnoughPodsOfTask", lacking
     if state.exist.lacks:
-        return "NotEnoughTasks", f"not enough pods: {state.exist.in_words()}"
+        return "NotEnoughTasks", lacking
     if state.group.is_gang and state.have_devices:
         binding = _binding(state) or "if that is so at the deadline, all end"
         message = f"enough pods have their devices, but only {state.running.in_words()} are bound"
