@@ -539,6 +539,19 @@ def test_a_long_search_is_not_repeated_at_once(world: Any) -> None:
     assert [backoff_s for backoff_s, _ in groups.backoffs.values()] == [4.0]
 
 
+@pytest.mark.parametrize(("trials", "is_named"), [(1, True), (100, False)])
+def test_a_search_that_reached_its_bound_says_so(
+    make_world: Any, trials: int, is_named: bool
+) -> None:
+    world = make_world(AllocatorOptions(writer="one", group_trials=trials)).open()
+    world.nodes(world.a_node("n0"), world.a_node("n1"), cards=4)
+    see_group(world, 3)
+    for name, count in (("a", 3), ("b", 3), ("c", 2)):
+        member(world, name, whole(world, count))
+    assert "does not fit as a whole: 2 of 3 pods (minMember) find room together" in why(world, "a")
+    assert (f"the search ended after {trials} trials" in why(world, "a")) == is_named
+
+
 def test_after_its_backoff_a_gang_starts_as_soon_as_it_fits(world: Any) -> None:
     mixed(world)
     world.nodes(*(world.a_node(f"more{i}") for i in range(2)), cards=4)
