@@ -178,6 +178,21 @@ def test_a_native_group_has_kubernetes_condition_which_stays_true(cluster: Clust
     assert status() is None
 
 
+def test_fields_of_a_native_group_that_are_stored_only_are_named(cluster: Cluster) -> None:
+    group = cluster.native()
+    topology = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+    cluster.put_again(group | {"spec": group["spec"] | topology})
+    cluster.pod("p1", held=False, schedulingGroup={"podGroupName": "train"})
+    rule = GroupStatus(group=NATIVE, waiting="", now_unix_s=NOW)
+    status = rule.answer(cluster.cache)
+    assert condition(status, "PodGroupInitiallyScheduled")["status"] == "False"
+    assert condition(status, "NotHonored")["message"] == (
+        "dray stores spec.schedulingConstraints and does not act on it yet"
+    )
+    cluster.put_again(group | {"spec": group["spec"] | topology, "status": status})
+    assert rule.answer(cluster.cache) is None
+
+
 def test_a_native_group_of_kube_scheduler_is_left_alone(cluster: Cluster) -> None:
     cluster.native()
     cluster.pod("p1", held=False, gated=True, schedulingGroup={"podGroupName": "train"})

@@ -32,6 +32,7 @@ from dray_claim_controller.facts.groups import group_fact
 from dray_claim_controller.groups.decisions.status import (
     has_run,
     native_condition,
+    native_not_honored,
     observe,
     queue_status,
     volcano_status,
@@ -61,12 +62,16 @@ class GroupStatus(
             return None if status == _known(obj, status) else status
         if any(pod.binder != OWNER_DRAY for pod in state.pods if pod.pool):
             return None  # kube-scheduler writes the status of groups that it binds.
-        condition = native_condition(state, obj, self.now_unix_s)
-        if condition is None:
+        made = (
+            native_condition(state, obj, self.now_unix_s),
+            native_not_honored(state, obj, self.now_unix_s),
+        )
+        found = {one["type"]: one for one in made if one is not None}
+        if not found:
             return None
         others = (obj.get("status") or {}).get("conditions") or ()
-        kept = [one for one in others if one["type"] != condition["type"]]
-        return {"conditions": [*kept, condition]}
+        kept = [one for one in others if one["type"] not in found]
+        return {"conditions": [*kept, *found.values()]}
 
     def polled(self) -> str:
         return f"group-status/{self.group.api}/{self.group}"

@@ -179,6 +179,7 @@ def _not_acted_on(fields: Sequence[str]) -> str:
     return f"dray stores {name_list(fields)} and does not act on it yet" if fields else ""
 
 
+_NATIVE_STORED: Final = ("parentCompositePodGroupName", "schedulingConstraints")
 _SHARES: Final = (
     "capability",
     "deserved",
@@ -256,6 +257,24 @@ def native_condition(state: GroupState, obj: Object, now_unix_s: float) -> dict[
         "reason": reason,
         "message": message,
         "lastTransitionTime": moment or time_to(now_unix_s),
+        "observedGeneration": int(obj["metadata"].get("generation") or 0),
+    }
+
+
+def native_not_honored(state: GroupState, obj: Object, now_unix_s: float) -> dict[str, Any] | None:
+    """``NotHonored`` of a native PodGroup with fields that dray does not act on; None: there are
+    none, or it says so. These fields never change."""
+    spec = obj.get("spec") or {}
+    message = _not_acted_on([f"spec.{name}" for name in _NATIVE_STORED if spec.get(name)])
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    if not message or not state.pods or any(one["type"] == _NOT_HONORED for one in conditions):
+        return None
+    return {
+        "type": _NOT_HONORED,
+        "status": "True",
+        "reason": "NotImplemented",
+        "message": message,
+        "lastTransitionTime": time_to(now_unix_s),
         "observedGeneration": int(obj["metadata"].get("generation") or 0),
     }
 
