@@ -13,6 +13,7 @@ from dray.kube.ports import (
     POD_GROUPS,
     PODS,
     QUEUES,
+    ConflictError,
     Object,
     RefusedError,
 )
@@ -233,6 +234,20 @@ def test_on_shared_nodes_half_a_group_ends_at_the_deadline() -> None:
         await world.until(lambda: is_evicted(world, "a"), "the bound pod is evicted", 400)
         assert 295 < world.clock.monotonic_s() - begin < 305
         assert ("default", "b") not in world.kube.store.of(PODS), "it had no node, and is gone"
+
+    in_virtual_time(scenario)
+
+
+def test_a_pod_with_a_budget_keeps_no_others_of_a_group_that_ends() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        await ungated(world)
+        await bind(world, "a")
+        budget = ConflictError("the budget forbids it", 429)
+        world.kube.refuse(InjectedRefusal(budget, "evict", PODS, name="a"))
+        await world.until(
+            lambda: ("default", "b") not in world.kube.store.of(PODS), "the other is evicted", 400
+        )
+        assert not is_evicted(world, "a")
 
     in_virtual_time(scenario)
 

@@ -1,13 +1,14 @@
 """Writes the status of PodGroups and Queues, removes gates, and ends groups past their deadline."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import structlog
 
-from dray.api.errors import TemporaryError
+from dray.api.errors import DrayError, TemporaryError
 from dray.api.groups import VOLCANO
 from dray.api.pods import GroupKey
 from dray.kube.convert_groups import owned_name
@@ -238,12 +239,15 @@ class GroupReconciler:
                 evicted=len(due.evict),
                 rolled_back=len(due.roll_back),
             )
-        for execution in self._informers.evaluate(GroupRollbacks(pods=due.roll_back)):
-            await self._rollback.roll_back(execution.decision)
+        ending = [
+            partial(self._rollback.roll_back, execution.decision)
+            for execution in self._informers.evaluate(GroupRollbacks(pods=due.roll_back))
+        ]
         for uid in due.evict:
             cached = self._cache.pods.get(uid)
             if cached is not None and cached.pod is not None:
-                await self._kube.evict(cached.pod.name, cached.pod.namespace)
+                ending.append(partial(self._kube.evict, cached.pod.name, cached.pod.namespace))
+        await _end_all(ending)
 
     async def _write_status(self, key: GroupKey) -> None:
         if not self._acts_for_volcano and not self._cache.members_of(key):
@@ -334,3 +338,16 @@ class GroupReconciler:
         except (AlreadyExistsError, NotServedError):
             return  # Its watch shows it, or will once it is served.
         self._informers.apply_response(resource, answer)
+
+
+async def _end_all(ending: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    """Make all requests, then raise the first error: a pod that is protected by a budget keeps no
+    others of its group."""
+    errors = list[DrayError]()
+    for end in ending:
+        try:
+            await end()
+        except DrayError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
