@@ -203,12 +203,12 @@ def test_a_table_that_follows_uses_equals_one_that_reads_them(make_world):
         kept, ended = (world.a_claim(f"{name}-{number}", world.ask()) for name in ("kept", "ended"))
         for claim, devices in ((kept, used), (ended, used[:1]), (ended, used)):
             world.claim(replace(claim, allocation=Allocation(tuple(devices))))
-            assert _columns_of(table) == _columns_of(_read_anew(table))
+            assert _columns_of(table) == _columns_of(_table_read_again(table))
         world.claim(ended)
-        assert _columns_of(table) == _columns_of(_read_anew(table))
+        assert _columns_of(table) == _columns_of(_table_read_again(table))
 
 
-def _read_anew(table):
+def _table_read_again(table):
     again = NodeTable(table._source)
     again.put("n0")
     for name in table.dimensions:
