@@ -10,8 +10,10 @@ from datetime import UTC, datetime
 import pytest
 from tests.conformance.stand import NAMESPACE, Stand, phase_of, results_of
 
+from dray.api.groups import GROUP_NAME_KEYS
 from dray.api.names import (
     DEVICE_CLASS,
+    DRAY_SCHEDULER,
     DRIVER,
     GANG_ENABLED,
     GPUPOOL,
@@ -68,6 +70,7 @@ async def everything(
     if kept.device_taints:
         await evict_who_came_late(stand)
     await start_a_job_as_a_group(stand)
+    await ask_for_a_group(stand)
     await publish_slices_again(stand)
     await lose_an_agents_disk(stand)
     await stand.stack.restart("claim-controller")
@@ -260,6 +263,19 @@ async def start_a_job_as_a_group(stand: Stand) -> None:
     await stand.until(members_run, "the Job's pods run")
     await stand.until(has_status, "the group's status says so")
     await stand.kube.delete(JOBS, "group", NAMESPACE)
+
+
+async def ask_for_a_group(stand: Stand) -> None:
+    """The webhook asks whether the group of a pod without GPUs has any."""
+    pod = {
+        "metadata": {"name": "task", "annotations": {GROUP_NAME_KEYS[0]: "nowhere"}},
+        "spec": {
+            "schedulerName": DRAY_SCHEDULER,
+            "containers": [{"name": "app", "image": "app"}],
+        },
+    }
+    await stand.kube.create(PODS, pod, NAMESPACE)
+    await stand.delete("task")
 
 
 async def publish_slices_again(stand: Stand) -> None:
