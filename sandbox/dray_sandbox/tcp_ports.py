@@ -1,30 +1,28 @@
 """Free TCP ports of 127.0.0.1 for the programs of local stacks.
 
 A process takes them from blocks that it holds until it ends: programs are started together, long
-after their ports were chosen, and another process may start a stack in the same second.
+after their ports were chosen, and another process may start a stack in the same second. Who has
+bound the first port of a block has the block: that needs no file, and holds wherever ports do.
 """
 
-import fcntl
-import os
 import random
 import socket
 from collections.abc import Iterator
 
 from dray.api.errors import PermanentError
-from dray_sandbox.paths import user_cache
 
 _FIRST_PORT, _LAST_PORT = 20_000, 31_999
 """Below the usual ephemeral range, so that no outgoing connection uses a chosen port."""
 _BLOCK = 50
-_locks: list[int] = []
-"""File descriptors: their locks end with the process, however it ends."""
+_first_ports: list[int] = []
+"""File descriptors of sockets: they are closed with the process, however it ends."""
 _own_ports: list[int] = []
 """Ports of held blocks that were not tried yet."""
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that is free now; no process of this user gets it a second time
-    while this one runs. Another program may still take it.
+    """A TCP port of 127.0.0.1 that is free now, and that no other process is given while this one
+    runs. Another program may still take it.
 
     Raises:
         PermanentError: there is none.
@@ -44,19 +42,16 @@ def free_port() -> int:
 
 
 def _free_blocks() -> Iterator[range]:
-    """Lock blocks that no process has, in random order."""
-    folder = user_cache() / "ports"
-    folder.mkdir(parents=True, exist_ok=True)
+    """Take blocks that no process has, in random order."""
     starts = list(range(_FIRST_PORT, _LAST_PORT + 1, _BLOCK))
     for first in random.sample(starts, len(starts)):
-        lock = os.open(folder / str(first), os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-        else:
-            _locks.append(lock)
-            yield range(first, min(first + _BLOCK, _LAST_PORT + 1))
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as bound:
+            try:
+                bound.bind(("127.0.0.1", first))
+            except OSError:
+                continue
+            _first_ports.append(bound.detach())
+        yield range(first + 1, min(first + _BLOCK, _LAST_PORT + 1))
 
 
 def _is_free(port: int) -> bool:

@@ -59,30 +59,28 @@ def test_only_a_process_that_listens_is_named_for_a_port() -> None:
     assert not listens(os.getpid(), port)
 
 
-def only_block(monkeypatch: pytest.MonkeyPatch, cache: Path, first: int, last: int) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+def only_block(monkeypatch: pytest.MonkeyPatch, first: int, last: int) -> None:
     monkeypatch.setattr(tcp_ports, "_FIRST_PORT", first)
     monkeypatch.setattr(tcp_ports, "_LAST_PORT", last)
     monkeypatch.setattr(tcp_ports, "_own_ports", [])
-    monkeypatch.setattr(tcp_ports, "_locks", [])
 
 
 def test_no_port_is_chosen_twice_for_programs_that_start_together(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    only_block(monkeypatch, tmp_path, 19_000, 19_049)
+    only_block(monkeypatch, 19_000, 19_049)
     ports = [tcp_ports.free_port() for _ in range(15)]
     assert len(set(ports)) == len(ports)
 
 
 def test_the_ports_of_a_process_are_no_other_ones_until_it_ends(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     take_block = (
         "import sys; from dray_sandbox import tcp_ports as p; p._FIRST_PORT = 19_050; "
         "p._LAST_PORT = 19_099; print(p.free_port(), flush=True); sys.stdin.read()"
     )
-    only_block(monkeypatch, tmp_path, 19_050, 19_099)
+    only_block(monkeypatch, 19_050, 19_099)
     with subprocess.Popen(
         [sys.executable, "-c", take_block], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
@@ -94,11 +92,21 @@ def test_the_ports_of_a_process_are_no_other_ones_until_it_ends(
     assert 19_050 <= tcp_ports.free_port() <= 19_099
 
 
-def test_without_a_free_port_the_error_says_what_to_do(
+def test_ports_need_no_folder_that_can_be_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """As in a container whose user has no home."""
+    only_block(monkeypatch, 19_100, 19_149)
+    home = tmp_path / "a-file"
+    home.touch()
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(home))
+    assert 19_100 <= tcp_ports.free_port() <= 19_149
+
+
+def test_without_a_free_port_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        only_block(monkeypatch, tmp_path, port, port)
+        only_block(monkeypatch, port, port)
         with pytest.raises(PermanentError, match="is free: end local stacks"):
             tcp_ports.free_port()
