@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
 
-from dray.api.names import GANG_ENABLED, GANG_MIN_MEMBERS, OWNER_DRAY
+from dray.api.names import GANG_ENABLED, GANG_LOSS_POLICY, GANG_MIN_MEMBERS, OWNER_DRAY
 from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import (
     CLAIMS,
@@ -315,6 +315,9 @@ async def job(world: VirtualWorld, spec: Object, *names: str) -> str:
         assert world.kube.store.get(PODS, name, "default")["spec"].get("nodeName") is None
         await world.kube.patch(PODS, name, {"metadata": metadata}, "default")
     group = f"podgroup-{uid}"
+    await world.until(lambda: group in world.names(POD_GROUPS), "its group is created")
+    if len(names) < spec["parallelism"]:
+        return group
     await world.until(lambda: len(nodes(world)) == len(names), "all are bound")
     await world.until(lambda: status(world, group).get("phase") == "Running", "it runs")
     return group
@@ -343,6 +346,37 @@ def test_a_job_that_is_scaled_down_keeps_its_pods() -> None:
         await world.until(lambda: minimum(world, name) == 1, "the minimum is lowered")
         await world.clock.sleep(600)
         assert not is_evicted(world, "a")
+
+    in_virtual_time(scenario)
+
+
+def test_a_job_that_waits_and_is_scaled_down_starts() -> None:
+    """Also if none of its pods changes with it: a quota may have kept the others away."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        name = await job(world, {"parallelism": 2}, "a")
+        assert minimum(world, name) == 2
+        await world.clock.sleep(600)
+        assert nodes(world) == {}
+        await world.kube.patch(JOBS, "job", {"spec": {"parallelism": 1}}, "default")
+        await world.until(lambda: "a" in nodes(world), "it is bound", 60)
+        assert minimum(world, name) == 1
+
+    in_virtual_time(scenario)
+
+
+def test_only_an_owner_that_says_how_many_pods_it_has_lowers_a_minimum() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        name = await job(world, {"parallelism": 2}, "a", "b")
+        uid = name.removeprefix("podgroup-")
+        owner = {"apiVersion": "example.com/v1", "kind": "Run", "name": "run", "uid": uid}
+        references = {"metadata": {"ownerReferences": [{**owner, "controller": True}]}}
+        await world.kube.patch(PODS, "a", references, "default")
+        await lose(world, "b")
+        await world.clock.sleep(30)
+        assert minimum(world, name) == 2
 
     in_virtual_time(scenario)
 
@@ -427,5 +461,69 @@ def test_an_owner_that_is_gone_is_asked_for_less_and_less_often(monkeypatch: Any
             await world.kube.patch(PODS, "a", labels, "default")
             await world.clock.sleep(1)
         assert 1 <= len(asked) <= 10
+
+    in_virtual_time(scenario)
+
+
+def count_owners(world: VirtualWorld, monkeypatch: Any) -> list[str]:
+    """The names of Jobs that are asked for from now on."""
+    asked: list[str] = []
+    get = world.kube.get
+
+    async def counted(resource: Any, name: str, namespace: str = "", **more: Any) -> Object:
+        asked.extend([name] * (resource is JOBS))
+        assert len(asked) < 1000
+        found: Object = await get(resource, name, namespace, **more)
+        return found
+
+    monkeypatch.setattr(type(world.kube), "get", lambda _, *args, **more: counted(*args, **more))
+    return asked
+
+
+def test_owners_that_own_each_other_are_asked_for_once(monkeypatch: Any) -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        made = {
+            name: await world.kube.create(
+                JOBS, {"metadata": {"name": name, "namespace": "default"}, "spec": {}}, "default"
+            )
+            for name in ("one", "two")
+        }
+        controllers = {
+            name: {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": name,
+                "uid": obj["metadata"]["uid"],
+                "controller": True,
+            }
+            for name, obj in made.items()
+        }
+        for name, owner in (("one", "two"), ("two", "one")):
+            references = {"metadata": {"ownerReferences": [controllers[owner]]}}
+            await world.kube.patch(JOBS, name, references, "default")
+        asked = count_owners(world, monkeypatch)
+        await world.pod("a", shape=world.shape(WHOLE), group="podgroup-u1")
+        metadata = {
+            "annotations": {GANG_ENABLED: "true"},
+            "ownerReferences": [controllers["one"]],
+        }
+        await world.kube.patch(PODS, "a", {"metadata": metadata}, "default")
+        await world.clock.sleep(10)
+        assert 1 <= len(asked) <= 10
+
+    in_virtual_time(scenario)
+
+
+def test_a_group_that_runs_on_below_its_minimum_costs_few_requests(monkeypatch: Any) -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        name = await job(world, {"parallelism": 2}, "a", "b")
+        keeps = {"metadata": {"annotations": {GANG_LOSS_POLICY: "keep"}}}
+        await world.kube.patch(POD_GROUPS, name, keeps, "default")
+        await world.clock.sleep(5)
+        asked = count_owners(world, monkeypatch)
+        await lose(world, "b")
+        await world.clock.sleep(600)
+        assert 1 <= len(asked) <= 40
 
     in_virtual_time(scenario)

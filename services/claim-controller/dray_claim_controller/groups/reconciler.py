@@ -118,6 +118,17 @@ class GroupReconciler:
         self._queue: FairWorkQueue[_Work] = FairWorkQueue(
             clock, self._serve, name="groups", group_of=_namespace_of, first_s=every_s
         )
+        self._owners: FairWorkQueue[GroupKey] = FairWorkQueue(
+            clock,
+            self._follow_owner,
+            name="owners-of-groups",
+            group_of=_namespace_of,
+            workers=1,
+            first_s=every_s,
+            most_s=max(every_s, grace_s / 2),
+        )
+        """Groups that lack pods: their owners are asked one by one, each less and less often, and
+        at least once before its group ends."""
 
     @property
     def backlog(self) -> int:
@@ -134,6 +145,7 @@ class GroupReconciler:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._queue.run(), name="write-groups")
+                group.create_task(self._owners.run(), name="follow-owners")
                 group.create_task(self._reconcile_forever(), name="look-at-groups")
         finally:
             self._informers.listeners.remove(self._listen)
@@ -195,17 +207,21 @@ class GroupReconciler:
         if self._cache.group(key) is None:
             self._below_since_s.pop(key, None)
             return
+        if lacks_pods_of_owner(self._cache, key) is not None:
+            self._owners.add(key)
         await self._act(key, self._due(key))
         await self._write_status(key)
-        await self._follow_owner(key)
 
     async def _follow_owner(self, key: GroupKey) -> None:
         """Lower the minimum of a group whose owner has been scaled down."""
         pod, obj = lacks_pods_of_owner(self._cache, key), self._cache.group(key)
-        owner = None if pod is None else await self._owner(pod.object, key.namespace, key)
-        if owner is None or obj is None or not 0 < pods_of(owner) < obj["spec"]["minMember"]:
+        if pod is None or obj is None:
             return
-        await self._patch(POD_GROUPS, obj, {"spec": {"minMember": pods_of(owner)}})
+        owner = await self._owner(pod.object, key.namespace, key)
+        number = pods_of(owner) if owner is not None and "spec" in owner else 0
+        if not 0 < number < obj["spec"]["minMember"]:
+            raise TemporaryError(f"PodGroup {key} lacks pods, and its owner may be scaled down yet")
+        await self._patch(POD_GROUPS, obj, {"spec": {"minMember": number}})
 
     def _due(self, key: GroupKey) -> GroupActions:
         now_s = self._clock.monotonic_s()
@@ -315,8 +331,9 @@ class GroupReconciler:
     async def _owner(self, pod: Object, namespace: str, key: GroupKey) -> Object | None:
         """The object for which a pod's group is named, if it can be asked about the number of its
         pods; else what the pod says of it."""
-        reference = controller_of(pod)
-        while reference is not None:
+        reference, asked = controller_of(pod), set[str]()
+        while reference is not None and reference["uid"] not in asked:  # Owners may form a circle.
+            asked.add(reference["uid"])
             is_owner = key.name == owned_name(reference["uid"])
             resource = owner_with_pod_count(reference)
             if resource is None:
