@@ -238,6 +238,21 @@ def test_on_shared_nodes_half_a_group_ends_at_the_deadline() -> None:
     in_virtual_time(scenario)
 
 
+def test_on_shared_nodes_pods_that_are_bound_stay_though_a_watch_is_behind() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        behind = world.kube.peer()
+        await world.running.pop(0).stop()
+        await world.ready(await world.start("behind", kube=behind))
+        await ungated(world)
+        behind.hold_watches()
+        for name in ("a", "b"):
+            await bind(world, name)
+        await world.clock.sleep(310)
+        assert not any(is_evicted(world, name) for name in "ab")
+
+    in_virtual_time(scenario)
+
+
 def test_a_pod_with_a_budget_keeps_no_others_of_a_group_that_ends() -> None:
     async def scenario(world: VirtualWorld) -> None:
         await ungated(world)

@@ -209,7 +209,11 @@ class GroupReconciler:
             return
         if lacks_pods_of_owner(self._cache, key) is not None:
             self._owners.add(key)
-        await self._act(key, self._due(key))
+        due = self._due(key)
+        if due.evict:
+            await self._look_past_the_watch(due.evict)
+            due = self._due(key)
+        await self._act(key, due)
         await self._write_status(key)
 
     async def _follow_owner(self, key: GroupKey) -> None:
@@ -241,6 +245,20 @@ class GroupReconciler:
         else:
             self._below_since_s.pop(key, None)
         return due
+
+    async def _look_past_the_watch(self, uids: Iterable[str]) -> None:
+        """Read those of these pods that have no node: kube-scheduler may have bound them, and a
+        watch that is behind shows nothing of it."""
+        for uid in uids:
+            cached = self._cache.pods.get(uid)
+            if cached is None or cached.pod is None or cached.pod.node:
+                continue
+            try:
+                found = await self._kube.get(PODS, cached.pod.name, cached.pod.namespace)
+            except NotFoundError:
+                continue
+            if found["metadata"]["uid"] == uid:
+                self._informers.apply_response(PODS, found)
 
     async def _act(self, key: GroupKey, due: GroupActions) -> None:
         for uid in due.ungate:
