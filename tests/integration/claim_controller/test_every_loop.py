@@ -89,7 +89,9 @@ CALLS: dict[str, set[Call]] = {
         ("patch", "queues", "status"),
         ("get", "jobs", ""),
         ("patch", "pods", ""),
+        ("get", "pods", ""),
         ("evict", "pods", "eviction"),
+        ("version", "pods", ""),
     },
     "abilities": {
         ("version", "pods", ""),

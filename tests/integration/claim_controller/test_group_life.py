@@ -14,6 +14,7 @@ from dray.kube.ports import (
     PODS,
     QUEUES,
     ConflictError,
+    KubeUnavailableError,
     Object,
     RefusedError,
 )
@@ -263,6 +264,31 @@ def test_a_pod_with_a_budget_keeps_no_others_of_a_group_that_ends() -> None:
             lambda: ("default", "b") not in world.kube.store.of(PODS), "the other is evicted", 400
         )
         assert not is_evicted(world, "a")
+
+    in_virtual_time(scenario)
+
+
+def test_while_the_server_is_away_no_eviction_follows_another_without_a_new_look(
+    monkeypatch: Any,
+) -> None:
+    """Each may take half a minute, and the group may run when the server is back."""
+    tried: list[str] = []
+
+    async def scenario(world: VirtualWorld) -> None:
+        await ungated(world)
+        away = KubeUnavailableError("no answer")
+        world.kube.refuse(InjectedRefusal(away, "version", PODS))
+
+        async def evict(_: Any, pod: str, __: str) -> None:
+            tried.append(pod)
+            raise away
+
+        monkeypatch.setattr(type(world.kube), "evict", evict)
+        await world.until(lambda: bool(tried), "the server is asked", 400)
+        await bind(world, "a")
+        await bind(world, "b")
+        await world.clock.sleep(60)
+        assert len(tried) == 1
 
     in_virtual_time(scenario)
 

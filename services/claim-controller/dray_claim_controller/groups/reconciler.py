@@ -19,6 +19,7 @@ from dray.kube.ports import (
     QUEUES,
     AlreadyExistsError,
     Kube,
+    KubeUnavailableError,
     NotFoundError,
     NotServedError,
     Object,
@@ -281,7 +282,21 @@ class GroupReconciler:
             cached = self._cache.pods.get(uid)
             if cached is not None and cached.pod is not None:
                 ending.append(partial(self._kube.evict, cached.pod.name, cached.pod.namespace))
-        await _end_all(ending)
+        await self._end_all(ending)
+
+    async def _end_all(self, ending: Iterable[Callable[[], Awaitable[None]]]) -> None:
+        """Make all requests, then raise the first error: a pod that is protected by a budget keeps
+        no others of its group. A server that is away is waited out: the group may run by then."""
+        errors = list[DrayError]()
+        for end in ending:
+            try:
+                await end()
+            except DrayError as error:
+                if isinstance(error, KubeUnavailableError):
+                    await self._kube.version()
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     async def _write_status(self, key: GroupKey) -> None:
         if not self._acts_for_volcano and not self._cache.members_of(key):
@@ -373,16 +388,3 @@ class GroupReconciler:
         except (AlreadyExistsError, NotServedError):
             return  # Its watch shows it, or will once it is served.
         self._informers.apply_response(resource, answer)
-
-
-async def _end_all(ending: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """Make all requests, then raise the first error: a pod that is protected by a budget keeps no
-    others of its group."""
-    errors = list[DrayError]()
-    for end in ending:
-        try:
-            await end()
-        except DrayError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
