@@ -146,10 +146,10 @@ class FaultyKube:
             timeout_s=wanted.get("timeout_s"),
         )
 
-    async def evict(self, pod: str, namespace: str) -> None:
+    async def evict(self, pod: str, namespace: str, *, uid: str) -> None:
         """See ``Kube.evict``."""
         await self._connection.call(
-            "evict", pod, lambda: self.inner.evict(pod, namespace), namespace=namespace
+            "evict", pod, lambda: self.inner.evict(pod, namespace, uid=uid), namespace=namespace
         )
 
     async def version(self) -> str:

@@ -210,12 +210,13 @@ class KubeApi:
             "POST", path, query=self._manager, body=body, timeout_s=timeout_s
         )
 
-    async def evict(self, pod: str, namespace: str) -> None:
+    async def evict(self, pod: str, namespace: str, *, uid: str) -> None:
         """See ``Kube.evict``."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
         }
         try:
             await self._transport.call("POST", PODS.path(namespace, pod, "eviction"), body=body)

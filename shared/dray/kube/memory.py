@@ -201,12 +201,7 @@ class MemoryKube:
         wanted = {"uid": uid or metadata["uid"]}
         if resource_version is not None:
             wanted["resourceVersion"] = str(resource_version)
-        for field, value in wanted.items():
-            if metadata[field] != value:
-                raise ConflictError(
-                    f'Precondition failed: {field} of {resource.plural} "{name}" is '
-                    f"{metadata[field]}, not {value}"
-                )
+        _check_preconditions(resource, old, wanted)
         self.store.delete(resource, old, grace_period_s)
         self._leave(request)
 
@@ -230,11 +225,13 @@ class MemoryKube:
         self.store.bind(old, node, annotations)
         self._leave(request)
 
-    async def evict(self, pod: str, namespace: str) -> None:
+    async def evict(self, pod: str, namespace: str, *, uid: str) -> None:
         """See ``Kube.evict``; budgets are up to ``fail_next``."""
         request = KubeCall("evict", PODS, pod, namespace, "eviction")
         await self._enter(request)
-        self.store.delete(PODS, self.store.get(PODS, pod, namespace), None)
+        old = self.store.get(PODS, pod, namespace)
+        _check_preconditions(PODS, old, {"uid": uid})
+        self.store.delete(PODS, old, None)
         self._leave(request)
 
     async def version(self) -> str:
@@ -318,6 +315,16 @@ class MemoryKube:
         faults = self._faults.get(method)
         if faults and faults[0][1] is after:
             raise faults.popleft()[0]
+
+
+def _check_preconditions(resource: Resource, obj: Object, wanted: Mapping[str, str]) -> None:
+    metadata = obj["metadata"]
+    for field, value in wanted.items():
+        if metadata[field] != value:
+            raise ConflictError(
+                f'Precondition failed: {field} of {resource.plural} "{metadata["name"]}" is '
+                f"{metadata[field]}, not {value}"
+            )
 
 
 def _seen(event: Event, wanted: Callable[[Object], bool]) -> WatchEvent | None:

@@ -295,8 +295,9 @@ class Kube(Protocol):
         ``annotations`` with its node. The server times it out ``timeout_s`` after it was received.
         Raises ConflictError if the pod moved or is bound already, NotFoundError."""
 
-    async def evict(self, pod: str, namespace: str) -> None:
-        """POST pods/eviction. Raises ConflictError while a budget forbids it."""
+    async def evict(self, pod: str, namespace: str, *, uid: str) -> None:
+        """POST pods/eviction. Raises ConflictError while a budget forbids it, and if the pod of
+        that name is another one; NotFoundError."""
 
     async def version(self) -> str:
         """``gitVersion`` of the server."""

@@ -198,8 +198,11 @@ async def test_a_bound_pod_is_deleted_gracefully(world, kube, bodies, is_gone) -
 
 
 async def test_an_evicted_pod_goes(world, kube, bodies, is_gone) -> None:
-    await kube.create(PODS, bodies.pod(), world.namespace)
-    await kube.evict("p", world.namespace)
+    uid = (await kube.create(PODS, bodies.pod(), world.namespace))["metadata"]["uid"]
+    await kube.evict("p", world.namespace, uid=uid)
     await is_gone(kube, PODS, "p", world.namespace)
     with pytest.raises(NotFoundError):
-        await kube.evict("p", world.namespace)
+        await kube.evict("p", world.namespace, uid=uid)
+    await kube.create(PODS, bodies.pod(), world.namespace)
+    with pytest.raises(ConflictError, match=r"UID|uid"):
+        await kube.evict("p", world.namespace, uid=uid)

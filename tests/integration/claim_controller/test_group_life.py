@@ -279,7 +279,7 @@ def test_while_the_server_is_away_no_eviction_follows_another_without_a_new_look
         away = KubeUnavailableError("no answer")
         world.kube.refuse(InjectedRefusal(away, "version", PODS))
 
-        async def evict(_: Any, pod: str, __: str) -> None:
+        async def evict(_: Any, pod: str, __: str, **___: str) -> None:
             tried.append(pod)
             raise away
 

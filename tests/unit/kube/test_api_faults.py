@@ -147,7 +147,7 @@ async def test_an_eviction_against_a_budget_conflicts(served) -> None:
 
     api = await served(handle)
     with pytest.raises(ConflictError, match="disruption budget"):
-        await api.evict("p", "n")
+        await api.evict("p", "n", uid="u")
 
 
 @pytest.mark.parametrize("code", [401, 403])

@@ -280,8 +280,8 @@ class GroupReconciler:
         ]
         for uid in due.evict:
             cached = self._cache.pods.get(uid)
-            if cached is not None and cached.pod is not None:
-                ending.append(partial(self._kube.evict, cached.pod.name, cached.pod.namespace))
+            if cached is not None and (pod := cached.pod) is not None:
+                ending.append(partial(self._kube.evict, pod.name, pod.namespace, uid=uid))
         await self._end_all(ending)
 
     async def _end_all(self, ending: Iterable[Callable[[], Awaitable[None]]]) -> None:

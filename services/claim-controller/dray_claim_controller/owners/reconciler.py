@@ -146,4 +146,5 @@ class OwnerReconciler:
             "taken the device over and given it to another claim; this pod is evicted, "
             "create it again",
         )
-        await self._kube.evict(cached.pod.name, cached.pod.namespace)
+        pod = cached.pod
+        await self._kube.evict(pod.name, pod.namespace, uid=pod.uid)
