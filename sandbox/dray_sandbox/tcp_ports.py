@@ -14,8 +14,6 @@ from dray.api.errors import PermanentError
 _FIRST_PORT, _LAST_PORT = 20_000, 31_999
 """Below the usual ephemeral range, so that no outgoing connection uses a chosen port."""
 _BLOCK = 50
-_first_ports: list[int] = []
-"""File descriptors of sockets: they are closed with the process, however it ends."""
 _own_ports: list[int] = []
 """Ports of held blocks that were not tried yet."""
 
@@ -50,7 +48,7 @@ def _free_blocks() -> Iterator[range]:
                 bound.bind(("127.0.0.1", first))
             except OSError:
                 continue
-            _first_ports.append(bound.detach())
+            bound.detach()  # It is closed with the process, however that ends.
         yield range(first + 1, min(first + _BLOCK, _LAST_PORT + 1))
 
 

@@ -196,7 +196,7 @@ async def shared(world: VirtualWorld) -> None:
 
 
 async def ungated(world: VirtualWorld) -> None:
-    """A group of two pods on shared nodes, of which kube-scheduler has bound none yet."""
+    """A group of two pods on shared nodes; kube-scheduler has bound neither yet."""
     await shared(world)
     world.allocate()
     await group(world, minMember=2)

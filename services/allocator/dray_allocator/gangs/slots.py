@@ -64,7 +64,7 @@ def _lacking_tasks(found: Membership) -> Mapping[str, int]:
 
 
 class ShortCapacity(NamedTuple):
-    """A capacity of which enough members ask for more together than the devices have free."""
+    """A capacity that the devices lack for a group, which needs ``asked`` at least."""
 
     name: str
     asked: Quantity
@@ -76,7 +76,7 @@ class ShortCapacity(NamedTuple):
 def short_capacities(
     state: AllocatorState, domain: SchedulingDomain, found: Membership, members: Sequence[Member]
 ) -> Iterator[ShortCapacity]:
-    """The capacities of which dray's devices have too little for members of several kinds."""
+    """Find the capacities that dray's devices lack for a group with several kinds of pods."""
     table = state.tables.of(domain.name)
     if len({one.kind for one in members}) < 2 or not table.has_card.any():
         return

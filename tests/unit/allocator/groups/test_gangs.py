@@ -39,6 +39,19 @@ def four(world: Any) -> Any:
     return world
 
 
+@pytest.fixture
+def decided(monkeypatch: pytest.MonkeyPatch) -> list[GroupKey]:
+    """The groups on which decisions were made since the test cleared the list."""
+    found: list[GroupKey] = []
+
+    def counted(state: AllocatorState, domain: Any, key: GroupKey, **options: Any) -> Any:
+        found.append(key)
+        return decide_group(state, domain, key, **options)
+
+    monkeypatch.setattr("dray_allocator.gangs.scheduler.decide_group", counted)
+    return found
+
+
 def whole(world: Any, count: int = 1) -> ClaimSpec:
     spec: ClaimSpec = world.ask(WHOLE, "40Gi", count)
     return spec
@@ -91,20 +104,14 @@ def test_a_large_gang_is_looked_at_with_ticks_until_it_has_its_pods(
     ids=["too few pods", "less cpu", "a resource that no node has"],
 )
 def test_capacity_that_helps_no_group_costs_no_decision_on_it(
-    four: Any, monkeypatch: pytest.MonkeyPatch, pods: int, spec: dict[str, Any]
+    four: Any, decided: list[GroupKey], pods: int, spec: dict[str, Any]
 ) -> None:
     """Else many groups, which any user may create, would delay all others with each change."""
-    decided: list[object] = []
-
-    def counted(*about: Any, **more: Any) -> Any:
-        decided.append(about)
-        return decide_group(*about, **more)
-
     four.submit(four.a_pod("single"))
     see_group(four, 3, **spec)
     for number in range(pods):
         member(four, f"p{number}")
-    monkeypatch.setattr("dray_allocator.gangs.scheduler.decide_group", counted)
+    decided.clear()
     before = four.state.domains["pool"].queue.capacity_version
     single = four.decisions()["single"]
     four.commit(single)
@@ -172,14 +179,8 @@ def test_pods_of_several_kinds_that_can_never_fit_hear_what_is_missing(
 
 
 def test_pods_of_several_kinds_start_once_enough_is_free(
-    four: Any, monkeypatch: pytest.MonkeyPatch
+    four: Any, decided: list[GroupKey]
 ) -> None:
-    decided: list[GroupKey] = []
-
-    def counted(state: AllocatorState, domain: Any, key: GroupKey, **options: Any) -> Any:
-        decided.append(key)
-        return decide_group(state, domain, key, **options)
-
     def release(name: str) -> None:
         claim = four.state.facts.claims[f"claim-{name}"]
         four.see(PodObserved(revision=four.next(), pod=four.a_pod(name), deleted=True))
@@ -194,7 +195,7 @@ def test_pods_of_several_kinds_start_once_enough_is_free(
         "PodGroup ns/train lacks room: its pods ask for virtual_tflops 1200 at least: the devices "
         "of the pool have 938 free"
     )
-    monkeypatch.setattr("dray_allocator.gangs.scheduler.decide_group", counted)
+    decided.clear()
     release("small")
     assert decided == [], "too little was freed"
     release("large")
@@ -561,16 +562,9 @@ def test_after_its_backoff_a_gang_starts_as_soon_as_it_fits(world: Any) -> None:
 
 
 def test_a_group_of_refused_pods_is_decided_again_once_they_may_be_decided(
-    four: Any, monkeypatch: pytest.MonkeyPatch
+    four: Any, decided: list[GroupKey]
 ) -> None:
     """Whatever is freed does not help them; their class does."""
-    decided: list[GroupKey] = []
-
-    def counted(state: AllocatorState, domain: Any, key: GroupKey, **options: Any) -> Any:
-        decided.append(key)
-        return decide_group(state, domain, key, **options)
-
-    monkeypatch.setattr("dray_allocator.gangs.scheduler.decide_group", counted)
     later = ClaimSpec((DeviceRequest("gpu", "later", (), capacity={"virtual_tflops": WHOLE}),))
     see_group(four, 2)
     member(four, "a", whole(four))
