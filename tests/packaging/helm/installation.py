@@ -37,7 +37,8 @@ OF_DECISIONS = pytest.mark.skipif(
     not KEEPS_SHARES,
     reason="kube-scheduler allocates the default pool on 1.34 and 1.35; runs on 1.36",
 )
-"""The mark of a test that shows dray's decisions."""
+"""The mark of a test that shows dray's decisions in the pool that comes with the chart. On 1.36,
+which `.ci/run` takes, all of them run."""
 SIMULATED = ("--set", "nodeAgent.gpus=simulated", "--set", "nodeAgent.model=A100")
 """This machine has no GPUs."""
 PATIENCE_S = 120.0
