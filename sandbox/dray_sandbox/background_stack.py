@@ -12,6 +12,7 @@ import msgspec
 from dray.api.errors import PermanentError
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.paths import stack_directory
+from dray_sandbox.processes import end_signals, first_done
 from dray_sandbox.secret_files import write_secret
 from dray_sandbox.stack_file import StackFile, StackRunsError, read_stack_file
 from dray_sandbox.stack_lock import StackLock, stack_lock
@@ -40,6 +41,7 @@ async def start_detached(options: StackOptions, progress: Callable[[str], None])
         StackRunsError: a stack of this name runs.
         StackLockedError: another process starts or stops one.
         DetachedStartError: it could not be started; with the supervisor's message.
+        InterruptedStartError: SIGINT or SIGTERM came before it was ready; it is stopped.
     """
     if (running := read_stack_file(options.name)) is not None:
         raise StackRunsError(running)
@@ -58,7 +60,13 @@ async def _start(
         process = _spawn(request, log, lock)
         # Popen sends nothing to a process that has ended.
         undo.callback(process.terminate)
-        ready = await _until_ready(options.name, process, log, progress)
+        waiting = asyncio.create_task(_until_ready(options.name, process, log, progress))
+        with end_signals() as ended:
+            await first_done(waiting, ended)
+        if not waiting.done():
+            waiting.cancel()
+            raise InterruptedStartError("interrupted before the stack was ready")
+        ready = waiting.result()
         undo.pop_all()
     return ready
 

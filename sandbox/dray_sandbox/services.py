@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dray_sandbox.access import CLAIM_CONTROLLER, KUBELET, NODE_AGENT, Endpoint
+from dray_sandbox.kubelet.timings import KubeletTimings
 from dray_sandbox.layout import GPU_RESOURCES, SCHEDULER_NAMES, SimulatedNode, StackOptions
 from dray_sandbox.nats_server import NatsAccess
 from dray_sandbox.node.specs import service_in_node, stand_in_device
@@ -21,6 +22,8 @@ _STARTED_IN_S = 0.5
 """How long a node in a process of many may take to start, on a busy machine."""
 _NODES_PER_S = 20
 """How many nodes one process of many reads again per second."""
+_LEASES_PER_S = 50
+"""How many nodes renew their leases per second, at most."""
 _PERIODS_S = {"POLL": 1, "USAGE": 5, "RESYNC": 30}
 """How often a node-agent of few nodes reads again."""
 _ORDER = 20
@@ -141,6 +144,8 @@ class ServicePrograms:
         ]
         if self.options.control_plane == "real":  # the sandbox asks no kubelet
             flags.append(f"--containers-port={free_port()}")
+        else:
+            flags.append(f"--renew-every-s={_renew_every_s(len(self.options.nodes)):g}")
         for node in self.options.nodes:
             folders = self.folders(node.name)
             paths = (folders.plugins, folders.registry, folders.cdi, folders.token)
@@ -251,6 +256,12 @@ def node_agent_name(node: str) -> str:
 def _ready_within_s(nodes: int) -> float:
     """For one process of so many nodes."""
     return _READY_WITHIN_S + _STARTED_IN_S * nodes
+
+
+def _renew_every_s(nodes: int) -> float:
+    """How often each of so many nodes renews its lease, so that the sandbox's API server does not
+    spend its time on them."""
+    return max(KubeletTimings().renew_s, nodes / _LEASES_PER_S)
 
 
 def _replicas(name: str, count: int) -> list[str]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from aiohttp import web
 
+from dray.runtime.garbage import collect_seldom
+
 from .requests import Tokens
 from .server import ApiServerSettings, create_app, server_context
 from .watch import WatchSettings
@@ -76,6 +78,7 @@ def main() -> int:
     """Exit code 0 when stopped, 1 when the server can't start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     options = _arguments().parse_args()
+    collect_seldom()
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run(options))

@@ -37,10 +37,11 @@ def list_page(
         if query.get("resourceVersionMatch") == "Exact":
             version = int(query["resourceVersion"])
     if version == store.version:
-        items = store.items(resource.store_key, namespace)
+        matching = store.items(resource.store_key, namespace, matches)
     else:
-        items = store.items_at(resource.store_key, namespace, version)
-    matching = [item for item in items if _position(item) > start and matches(item)]
+        matching = store.items_at(resource.store_key, namespace, version, matches)
+    if query.get("continue"):
+        matching = [item for item in matching if _position(item) > start]
     meta: Object = {"resourceVersion": str(version)}
     if limit and len(matching) > limit:
         meta["continue"] = _token(version, _position(matching[limit - 1]))

@@ -121,7 +121,7 @@ def predicate(labels: str, fields: str, allowed_fields: Sequence[str]) -> Predic
     wanted = _parse_fields(fields, allowed_fields)
 
     def matches(item: Object) -> bool:
-        if not matches_labels(terms, item["metadata"].get("labels")):
+        if terms and not matches_labels(terms, item["metadata"].get("labels")):
             return False
         return all((field_value(item, name) == value) == equal for name, equal, value in wanted)
 

@@ -5,7 +5,7 @@ shared and must not be changed; `copy` gives one of your own.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,17 +64,23 @@ class Store:
         """The object now, or None."""
         return self._objects.get(key[0], {}).get(key[1:])
 
-    def items(self, resource: str, namespace: str = "") -> list[Object]:
+    def items(
+        self, resource: str, namespace: str = "", matches: Callable[[Object], bool] | None = None
+    ) -> list[Object]:
         """Objects of a resource in the order of their keys (namespace, name)."""
-        found = self._objects.get(resource, {})
-        keys = sorted(k for k in found if not namespace or k[0] == namespace)
-        return [found[k] for k in keys]
+        return _items(self._objects.get(resource, {}), namespace, matches)
 
     def resources(self) -> list[str]:
         """Resources that have ever held an object."""
         return list(self._objects)
 
-    def items_at(self, resource: str, namespace: str, version: int) -> list[Object]:
+    def items_at(
+        self,
+        resource: str,
+        namespace: str,
+        version: int,
+        matches: Callable[[Object], bool] | None = None,
+    ) -> list[Object]:
         """Objects as they were at an old version; 410 when that is forgotten."""
         if version < self.compacted:
             raise gone(
@@ -91,8 +97,7 @@ class Store:
                 found.pop(change.key[1:], None)
             else:
                 found[change.key[1:]] = change.old
-        keys = sorted(k for k in found if not namespace or k[0] == namespace)
-        return [found[k] for k in keys]
+        return _items(found, namespace, matches)
 
     def since(self, version: int, resource: str) -> Iterator[StoreChange]:
         """Changes of a resource after `version`; 410 when some are forgotten."""
@@ -173,3 +178,16 @@ def _line(version: int, key: Key, new: Object | None) -> Line:
     if new is not None:
         line["object"] = new
     return line
+
+
+def _items(
+    objects: Mapping[tuple[str, str], Object],
+    namespace: str,
+    matches: Callable[[Object], bool] | None,
+) -> list[Object]:
+    keys = sorted(
+        key
+        for key, obj in objects.items()
+        if (not namespace or key[0] == namespace) and (matches is None or matches(obj))
+    )
+    return [objects[key] for key in keys]

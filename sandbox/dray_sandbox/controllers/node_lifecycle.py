@@ -10,7 +10,8 @@ from dray.kube.convert import time_to
 from dray.kube.ports import LEASES, NODES, PODS, Kube, Object, Resource
 from dray.runtime.clock import Clock, SystemClock
 from dray_sandbox.controllers.node_rules import (
-    GRACE_S,
+    GRACE,
+    LEASE_DURATION_S,
     QUARANTINE_S,
     eviction_delay_s,
     is_ready,
@@ -34,6 +35,8 @@ class NodeLifecycleController:
         self._pods: dict[Key, Object] = {}
         self._renewed_s: dict[str, float] = {}
         """By node, when a change of its lease was seen: clocks of kubelets are not compared."""
+        self._grace_s: dict[str, float] = {}
+        """By node, how long its lease may stay as it is."""
         self._tainted_s: dict[str, float] = {}
         """By pod uid, since when its node has a NoExecute taint that ends it."""
         self._orphaned_s: dict[str, float] = {}
@@ -61,7 +64,9 @@ class NodeLifecycleController:
         node_lifecycle_controller.go).
         """
         now_s = self._clock.monotonic_s()
-        silent = {name for name, at_s in self._renewed_s.items() if now_s - at_s >= GRACE_S}
+        silent = {
+            name for name, at_s in self._renewed_s.items() if now_s - at_s >= self._grace_s[name]
+        }
         disrupted = not any(
             is_ready(node) and name not in silent for (_, name), node in self._nodes.items()
         )
@@ -140,10 +145,16 @@ class NodeLifecycleController:
                 namespace, node = key_of(lease)
                 if namespace == LEASE_NAMESPACE and not deleted:
                     self._renewed_s[node] = self._clock.monotonic_s()
+                    self._grace_s[node] = GRACE * _duration_s(lease)
             self._synced.add(LEASES.plural)
 
     def _now(self) -> str:
         return time_to(self._clock.now_unix_s())
+
+
+def _duration_s(lease: Object) -> float:
+    spec = lease.get("spec") or {}
+    return float(spec.get("leaseDurationSeconds") or LEASE_DURATION_S)
 
 
 def _due(since_s: dict[str, float], delays_s: dict[str, float], now_s: float) -> set[str]:

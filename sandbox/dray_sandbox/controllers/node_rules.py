@@ -11,8 +11,11 @@ from dray.api.devices import Taint
 from dray.kube.convert_metadata import taints_from, tolerations_from
 from dray.kube.ports import Object
 
-GRACE_S = 20.0
-"""A node whose lease is not renewed for so long is not ready; a cluster waits 50 s."""
+LEASE_DURATION_S = 40.0
+"""A kubelet's, and of a lease that does not say it."""
+GRACE = 0.5
+"""A node whose lease is not renewed for this share of its duration is not ready: 20 s for a
+kubelet's of 40 s. A cluster waits 50 s."""
 TOLERATION_S = 20.0
 """The longest that a pod stays on a node that is not ready; in a cluster 300 s by default."""
 QUARANTINE_S = 10.0

@@ -10,6 +10,7 @@ from functools import partial
 from dray.api.errors import DrayError
 from dray.kube import api
 from dray.runtime import lifetime, logs
+from dray.runtime.garbage import collect_seldom
 from dray.runtime.health import HealthPages
 from dray_sandbox.kubelet.kubelet import Kubelet, Kubelets
 from dray_sandbox.kubelet.plan import (
@@ -52,6 +53,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="delete the slices of a driver that is away for so long (default: %(default)s)",
     )
     parser.add_argument(
+        "--renew-every-s",
+        type=float,
+        default=KubeletTimings().renew_s,
+        help="how often the lease of each node is renewed (default: %(default)s)",
+    )
+    parser.add_argument(
         "--containers-port",
         type=int,
         default=0,
@@ -79,7 +86,7 @@ async def run(options: argparse.Namespace, plans: Sequence[NodePlan]) -> None:
     """Run until SIGTERM or SIGINT."""
     logs.configure("kubelet", plans[0].name, level=options.log_level, format=options.log_format)
     kube = await api.connect(options.kubeconfig, user_agent="dray-kubelet-standin")
-    timings = KubeletTimings(wipe_s=options.wipe_after_s)
+    timings = KubeletTimings(wipe_s=options.wipe_after_s, renew_s=options.renew_every_s)
     kubelets = Kubelets(kube, [Kubelet(kube, plan, timings=timings) for plan in plans])
     health = HealthPages(port=options.health_port)
     serving = partial(_serve, kubelets, options.containers_port)
@@ -98,6 +105,7 @@ async def _serve(kubelets: Kubelets, containers_port: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 after a signal, 1 on failure, 2 if the command line is wrong."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
+    collect_seldom()
     try:
         asyncio.run(run(options, plans_of(options)))
     except DrayError as error:

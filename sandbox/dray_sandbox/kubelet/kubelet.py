@@ -8,6 +8,7 @@ import structlog
 
 from dray.api.errors import DrayError, TemporaryError
 from dray.kube.ports import (
+    NODES,
     PODS,
     Changed,
     Deleted,
@@ -19,6 +20,7 @@ from dray.kube.ports import (
 )
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock, SystemClock
+from dray_sandbox.informer import changes
 from dray_sandbox.kubelet.admission import Rejection, admit
 from dray_sandbox.kubelet.claims import Prepared
 from dray_sandbox.kubelet.device_health import DeviceKey
@@ -34,6 +36,7 @@ from dray_sandbox.kubelet.worker import ClaimInfoCache, PodWorker
 _REFUSAL_TIMEOUT_S = 30.0
 """After this time, the API server's refusal of a node is final."""
 _ALL_DRIVERS = ""
+_REGISTERING_AT_ONCE = 64
 _PODS_PER_NETWORK = 253
 
 
@@ -52,7 +55,7 @@ class Kubelet:
         self._kube = kube
         self._clock = clock or SystemClock()
         self._timings = timings or KubeletTimings()
-        self._node = NodeObject(kube, plan, self._clock)
+        self._node = NodeObject(kube, plan, self._clock, renew_s=self._timings.renew_s)
         self.plugins = PluginRegistry(
             plan.registry_dir,
             self._timings,
@@ -68,12 +71,10 @@ class Kubelet:
         self._log = structlog.get_logger().bind(node=plan.name)
 
     async def run(self) -> None:
-        """Loop: register the node, then register plugins and renew the lease.
+        """Loop: register plugins and renew the lease of the registered node.
 
         Existing slices are deleted at once: no driver has registered yet.
         """
-        self._is_rebooted = _is_rebooted(self.plan)
-        await self._register()
         self._wipes[_ALL_DRIVERS] = asyncio.create_task(self._wipe(_ALL_DRIVERS, 0.0))
         try:
             async with asyncio.TaskGroup() as group:
@@ -95,6 +96,10 @@ class Kubelet:
         self._tasks.clear()
         self._workers.clear()
         self._wipes.clear()
+
+    def observe(self, node: Object | None) -> None:
+        """Note the Node's newest object; None: it was deleted."""
+        self._node.observe(node)
 
     def handle(self, event: WatchEvent) -> None:
         """Apply an event of the watch of pods; other nodes' pods are ignored."""
@@ -167,7 +172,9 @@ class Kubelet:
         addresses = (f"{prefix}.{number}" for number in range(1, _PODS_PER_NETWORK + 1))
         return next((one for one in addresses if one not in taken), f"{prefix}.0")
 
-    async def _register(self) -> None:
+    async def register(self) -> None:
+        """Register the node. Raises RefusedError if the API server keeps refusing it."""
+        self._is_rebooted = _is_rebooted(self.plan)
         backoff = Backoff()
         began_s = self._clock.monotonic_s()
         while True:
@@ -214,23 +221,42 @@ class Kubelet:
 
 
 class Kubelets:
-    """Several stand-in kubelets that share one watch of pods."""
+    """Several stand-in kubelets that share one watch of pods and one of nodes."""
 
     def __init__(self, kube: Kube, kubelets: Sequence[Kubelet]) -> None:
         self._kube = kube
         self.kubelets = tuple(kubelets)
+        self._by_node = {kubelet.plan.name: kubelet for kubelet in kubelets}
+        self._registering = asyncio.Semaphore(_REGISTERING_AT_ONCE)
 
     async def run(self) -> None:
         """Run all until cancelled."""
         async with asyncio.TaskGroup() as group:
             for kubelet in self.kubelets:
-                group.create_task(kubelet.run(), name=f"kubelet {kubelet.plan.name}")
-            group.create_task(self._watch(), name="pods")
+                group.create_task(self._run(kubelet), name=f"kubelet {kubelet.plan.name}")
+            group.create_task(self._watch_pods(), name="pods")
+            group.create_task(self._watch_nodes(), name="nodes")
 
-    async def _watch(self) -> None:
+    async def _run(self, kubelet: Kubelet) -> None:
+        async with self._registering:
+            await kubelet.register()
+        await kubelet.run()
+
+    async def _watch_pods(self) -> None:
         async for event in self._kube.watch(PODS):
-            for kubelet in self.kubelets:
-                kubelet.handle(event)
+            match event:
+                case Changed(pod) | Deleted(pod):
+                    if kubelet := self._by_node.get(pod["spec"].get("nodeName")):
+                        kubelet.handle(event)
+                case _:
+                    for kubelet in self.kubelets:
+                        kubelet.handle(event)
+
+    async def _watch_nodes(self) -> None:
+        async for batch in changes(self._kube, NODES):
+            for node, deleted in batch:
+                if kubelet := self._by_node.get(node["metadata"]["name"]):
+                    kubelet.observe(None if deleted else node)
 
 
 @asynccontextmanager

@@ -24,9 +24,8 @@ from dray.runtime.clock import Clock
 from dray_sandbox.kubelet.plan import HOST, NodePlan
 
 LEASE_NAMESPACE = "kube-node-lease"
-_LEASE_DURATION_S = 40
-RENEW_EVERY_S = 10.0
-"""As kubelets. A failed write is retried sooner: a local stack waits 20 s for a silent node."""
+_RENEWALS_PER_DURATION = 4
+"""As kubelets. A failed write is retried sooner: a local stack waits for two renewals."""
 NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
@@ -40,10 +39,19 @@ def addresses_of(node: str) -> tuple[str, str]:
 class NodeObject:
     """Registers a Node, keeps it Ready and renews its lease."""
 
-    def __init__(self, kube: Kube, plan: NodePlan, clock: Clock) -> None:
+    def __init__(self, kube: Kube, plan: NodePlan, clock: Clock, *, renew_s: float) -> None:
+        """``renew_s``: how often the lease is renewed."""
         self._kube = kube
         self._plan = plan
         self._clock = clock
+        self._renew_s = renew_s
+        self._observed: Object | None = None
+
+    def observe(self, node: Object | None) -> None:
+        """Note the Node's newest object; None: it was deleted."""
+        if node is None:
+            structlog.get_logger().warning("node object gone", node=self._plan.name)
+        self._observed = node
 
     async def register(self) -> None:
         """Create the Node if it is missing; set its labels, capacity and Ready condition.
@@ -77,15 +85,14 @@ class NodeObject:
 
         A deleted Node is not created again, as by a kubelet, until this process restarts.
         """
-        backoff = Backoff(0.5, RENEW_EVERY_S)
+        backoff = Backoff(0.5, self._renew_s)
         while True:
-            wait_s = RENEW_EVERY_S
+            wait_s = self._renew_s
             try:
                 await self._renew()
                 backoff.reset()
-                await self._keep_ready(await self._kube.get(NODES, self._plan.name))
-            except NotFoundError:
-                structlog.get_logger().warning("node object gone", node=self._plan.name)
+                if self._observed is not None:
+                    await self._keep_ready(self._observed)
             except DrayError as error:
                 structlog.get_logger().info("lease not renewed", error=str(error))
                 wait_s = backoff.next_s()
@@ -123,7 +130,7 @@ class NodeObject:
 
     async def _renew(self) -> None:
         now = self._now()
-        patch = {"spec": {"renewTime": now, "holderIdentity": self._plan.name}}
+        patch = {"spec": self._lease_spec(now)}
         try:
             await self._kube.patch(LEASES, self._plan.name, patch, LEASE_NAMESPACE)
         except NotFoundError:
@@ -134,11 +141,7 @@ class NodeObject:
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
             "metadata": {"name": self._plan.name, "namespace": LEASE_NAMESPACE},
-            "spec": {
-                "holderIdentity": self._plan.name,
-                "leaseDurationSeconds": _LEASE_DURATION_S,
-                "renewTime": now,
-            },
+            "spec": self._lease_spec(now),
         }
         try:
             await self._kube.create(LEASES, lease, LEASE_NAMESPACE)
@@ -147,6 +150,13 @@ class NodeObject:
         except NotFoundError:
             await self._make_namespace()
             await self._kube.create(LEASES, lease, LEASE_NAMESPACE)
+
+    def _lease_spec(self, now: str) -> dict[str, Any]:
+        return {
+            "holderIdentity": self._plan.name,
+            "leaseDurationSeconds": max(1, round(_RENEWALS_PER_DURATION * self._renew_s)),
+            "renewTime": now,
+        }
 
     async def _make_namespace(self) -> None:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASE_NAMESPACE}}

@@ -5,6 +5,7 @@ that was created again under the same name is a new registration.
 """
 
 import asyncio
+import os
 import stat
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -333,11 +334,18 @@ def _check_info(info: Any) -> tuple[str, str]:
     return f"none of {list(info.supported_versions)} is supported: want {list(_SERVICES)}", ""
 
 
-def _sockets(folder: Path) -> Iterator[tuple[Path, Identity]]:
-    for path in sorted(folder.rglob("*")):
+def _sockets(folder: Path | str) -> Iterator[tuple[Path, Identity]]:
+    """By name. Not by ``Path.rglob``: thousands of nodes' folders are read each second."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return
+    for entry in entries:
         try:
-            entry = path.lstat()
+            found = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue
-        if stat.S_ISSOCK(entry.st_mode) and not path.name.startswith("."):
-            yield path, (entry.st_ino, entry.st_mtime_ns)
+        if stat.S_ISDIR(found.st_mode):
+            yield from _sockets(entry.path)
+        elif stat.S_ISSOCK(found.st_mode) and not entry.name.startswith("."):
+            yield Path(entry.path), (found.st_ino, found.st_mtime_ns)

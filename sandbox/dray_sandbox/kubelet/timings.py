@@ -22,6 +22,8 @@ class KubeletTimings:
     """Health that was not reported for so long is unknown."""
     wipe_s: float = 30.0
     """How long a driver may be away before its slices are deleted."""
+    renew_s: float = 10.0
+    """The node's lease is renewed so often; it is valid for four times as long."""
 
     def resync_delay_s(self) -> float:
         """The next resync of a pod (``workerResyncIntervalJitterFactor``)."""

@@ -1,7 +1,6 @@
 """The composition root: settings, adapters and loops."""
 
 import asyncio
-import gc
 import time
 
 from dray.bus import jetstream
@@ -10,6 +9,7 @@ from dray.bus.ports import Request
 from dray.bus.topology import ALLOCATOR
 from dray.messages.rpc import DUMP_SUBJECT, SCORES_SUBJECT
 from dray.runtime import logs
+from dray.runtime.garbage import collect_seldom
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
 from dray.telemetry import spans
@@ -21,15 +21,11 @@ from dray_allocator.settings import AllocatorSettings
 from dray_allocator.state.state import AllocatorState
 
 _SERVICE = "allocator"
-_NEW_OBJECTS = 10_000
-"""Objects created between two garbage collections. Facts are millions of objects that live long:
-collecting them with the default threshold took a third of the time to start. With more objects, one
-collection takes 0.1 s."""
 
 
 async def run(settings: AllocatorSettings) -> None:
     """Serve until SIGTERM."""
-    gc.set_threshold(_NEW_OBJECTS, 10, 100)
+    collect_seldom()
     logs.configure(
         _SERVICE, settings.instance, level=settings.log.level, format=settings.log.format
     )

@@ -205,9 +205,8 @@ async def test_a_pod_that_selects_a_label_given_after_the_start_runs(stand, even
         assert (await stand.reaches("q", "Failed"))["status"]["reason"] == "NodeAffinity"
 
 
-async def test_a_kubelet_that_was_silent_makes_its_node_ready_again(stand, eventually, monkeypatch):
-    monkeypatch.setattr("dray_sandbox.kubelet.node.RENEW_EVERY_S", 0.01)
-    async with stand.kubelet():
+async def test_a_kubelet_that_was_silent_makes_its_node_ready_again(stand, eventually):
+    async with stand.kubelet(replace(PROMPT, renew_s=0.01)):
         await eventually(lambda: _names(stand, {"n1"}))
         node = await stand.kube.get(NODES, "n1")
         await stand.kube.patch(
@@ -226,7 +225,6 @@ async def test_a_kubelet_that_was_silent_makes_its_node_ready_again(stand, event
 
 async def test_a_lease_that_could_not_be_renewed_is_tried_again_at_once(stand, monkeypatch):
     """Two periods without a renewal are all that a local stack waits for."""
-    monkeypatch.setattr("dray_sandbox.kubelet.node.RENEW_EVERY_S", 600.0)
     failed, renewed, renew = [], asyncio.Event(), NodeObject._renew
 
     async def fail_once(node: NodeObject) -> None:
@@ -237,13 +235,12 @@ async def test_a_lease_that_could_not_be_renewed_is_tried_again_at_once(stand, m
         renewed.set()
 
     monkeypatch.setattr(NodeObject, "_renew", fail_once)
-    async with stand.kubelet(), asyncio.timeout(60):
+    async with stand.kubelet(replace(PROMPT, renew_s=600.0)), asyncio.timeout(60):
         await renewed.wait()
 
 
-async def test_a_deleted_node_comes_back_only_with_a_new_kubelet(stand, eventually, monkeypatch):
-    monkeypatch.setattr("dray_sandbox.kubelet.node.RENEW_EVERY_S", 0.01)
-    async with stand.kubelet():
+async def test_a_deleted_node_comes_back_only_with_a_new_kubelet(stand, eventually):
+    async with stand.kubelet(replace(PROMPT, renew_s=0.01)):
         await eventually(lambda: _names(stand, {"n1"}))
         await stand.kube.delete(NODES, "n1")
         await stand.make_pod("p")

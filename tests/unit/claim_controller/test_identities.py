@@ -134,6 +134,39 @@ async def test_connections_that_waited_too_long_are_not_reviewed_any_more(callou
     assert "jwt" in await callout.answer(request(token))
 
 
+async def test_of_a_flood_of_connections_the_newest_is_reviewed_first(callout: Callout) -> None:
+    """In a queue it would wait until NATS has ended it, as would all after it."""
+    callout.kube.status = confirmed()
+    callout.kube.answers.clear()
+    old, new = jwt({"exp": NOW + 7200}), jwt({"exp": NOW + 7201})
+    flood = [asyncio.create_task(callout.answer(request(old))) for _ in range(100)]
+    await asyncio.sleep(0)
+    await callout.clock.advance(2.0)
+    asked = asyncio.create_task(callout.answer(request(new)))
+    await asyncio.sleep(0)
+    callout.kube.answers.set()
+    assert "jwt" in await asked
+    assert [one["token"] for one in callout.kube.asked[:17]] == [old] * 16 + [new]
+    assert all("jwt" in answer for answer in await asyncio.gather(*flood))
+
+
+async def test_a_connection_that_is_given_up_leaves_its_turn_to_another(callout: Callout) -> None:
+    callout.kube.status = confirmed()
+    callout.kube.answers.clear()
+    token = jwt({"exp": NOW + 7200})
+    asked = [asyncio.create_task(callout.answer(request(token))) for _ in range(50)]
+    await asyncio.sleep(0)
+    for number in (*range(8), 48, 49):  # eight under review, and the two that are next
+        asked[number].cancel()
+    await asyncio.sleep(0)
+    asked[45].cancel()  # its turn has come, and it has not begun
+    callout.kube.answers.set()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(one, asyncio.CancelledError) for one in answers) == 11
+    assert sum("jwt" in one for one in answers if isinstance(one, dict)) == 39
+    assert "jwt" in await callout.answer(request(token))
+
+
 @pytest.mark.parametrize(
     ("token_ends", "user_ends"), [(NOW + 7200, NOW + 3600), (NOW + 60, NOW + 60)]
 )

@@ -1,6 +1,9 @@
 """The node-agents of many nodes in one process."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -8,37 +11,88 @@ import pytest
 
 from dray.bus.memory import MemoryBus
 from dray.kube.memory import MemoryKube
+from dray.recording.journal import Journal
+from dray.runtime.health import HealthPages
 from dray_node_agent.settings import NodeAgentSettings, NodeGroup
 from dray_sandbox import agents
 
 
-@pytest.mark.parametrize("record", [False, True])
-def test_each_agent_has_its_loops_and_writes_a_journal_if_asked(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, record: bool
-) -> None:
-    served: dict[str, Any] = {}
+class Recorded(MemoryBus):
+    """A bus that counts how many are connected."""
 
-    async def bus(*_: object) -> MemoryBus:
-        return MemoryBus()
+    def __init__(self, connected: list["Recorded"]) -> None:
+        super().__init__()
+        connected.append(self)
+        self._buses = connected
+
+    async def close(self) -> None:
+        self._buses.remove(self)
+
+
+@dataclass
+class Ran:
+    """What ``agents.run`` started, while an agent's loops do nothing."""
+
+    connected: list[Recorded] = field(default_factory=list)
+    journals: list[Journal | None] = field(default_factory=list)
+    loops: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    pages: list[HealthPages] = field(default_factory=list)
+    """Each agent's checks, by their order."""
+    health: HealthPages = field(default_factory=HealthPages)
+    problem: str | None = None
+    """Of every agent."""
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
+    ran = Ran()
+
+    async def bus(*_: object) -> Recorded:
+        return Recorded(ran.connected)
 
     async def kube(*_: object, **__: object) -> MemoryKube:
         return MemoryKube()
 
-    async def serve(**arguments: Any) -> None:
-        served.update(arguments)
+    def assemble(*arguments: Any) -> dict[str, Any]:
+        pages: HealthPages = arguments[5]
+        pages.check("agent", lambda: ran.problem)
+        ran.pages.append(pages)
+        ran.journals.append(arguments[6])
+        return {"loop": asyncio.Event().wait, "containers": asyncio.Event().wait}
+
+    async def serve(*, health: HealthPages, close: Sequence[Any], **loops: Any) -> None:
+        ran.health = health
+        ran.loops = {name: asyncio.create_task(loop()) for name, loop in loops.items()}
+        try:
+            await asyncio.gather(*ran.loops.values())
+        finally:
+            for step in close:
+                await step()
 
     monkeypatch.setattr(agents, "connect_bus", bus)
+    monkeypatch.setattr(agents, "assemble", assemble)
     monkeypatch.setattr("dray.kube.api.connect", kube)
     monkeypatch.setattr("dray.runtime.lifetime.serve", serve)
+    return ran
+
+
+async def eventually(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, count: int, *, record: bool = False) -> AsyncIterator[None]:
     nodes = [
         NodeGroup(
-            name=name,
-            state_dir=tmp_path / name,
-            plugins_dir=tmp_path / "p",
-            registry_dir=tmp_path / "r",
-            cdi_dir=tmp_path / "c",
+            name=f"n{number}",
+            state_dir=folder / f"s{number}",
+            plugins_dir=folder / "p",
+            registry_dir=folder / "r",
+            cdi_dir=folder / "c",
         )
-        for name in ("n1", "n2")
+        for number in range(count)
     ]
     settings = NodeAgentSettings(
         node=nodes[0],
@@ -46,7 +100,46 @@ def test_each_agent_has_its_loops_and_writes_a_journal_if_asked(
         kube={"kubeconfig": "unused"},
         nats={"url": "nats://unused:1"},
     )
-    asyncio.run(agents.run(settings, nodes))
-    assert {"watches", "n1-publish", "n2-publish", "n2-pods"} <= set(served)
-    journals = {name for name in served if name.endswith("-journal")}
-    assert journals == ({"n1-journal", "n2-journal"} if record else set())
+    task = asyncio.create_task(agents.run(settings, nodes))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("record", [False, True])
+async def test_each_agent_has_a_journal_if_asked_and_its_connection_is_closed(
+    ran: Ran, tmp_path: Path, record: bool
+) -> None:
+    async with running(tmp_path, 2, record=record):
+        await eventually(lambda: len(ran.journals) == 2 and ran.health.ready)
+        assert {"watches", "agent of n0", "agent of n1"} == set(ran.loops)
+        assert [one is not None for one in ran.journals] == [record, record]
+        assert len(ran.connected) == 2
+    assert not ran.connected
+
+
+async def test_a_few_agents_start_at_a_time_and_the_process_is_ready_after_the_last(
+    ran: Ran, tmp_path: Path
+) -> None:
+    ran.problem = "not registered"
+    async with running(tmp_path, agents.STARTING_AT_ONCE + 1):
+        await eventually(lambda: len(ran.pages) == agents.STARTING_AT_ONCE)
+        await asyncio.sleep(0.3)
+        assert len(ran.connected) == agents.STARTING_AT_ONCE
+        assert not ran.health.ready
+        ran.problem = None
+        assert not ran.health.ready  # the last one has not begun
+        await eventually(lambda: ran.health.ready)
+        assert len(ran.connected) == agents.STARTING_AT_ONCE + 1
+
+
+async def test_an_agent_that_is_never_ready_holds_up_the_others_for_a_time_only(
+    ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "_LOOKS", 3)
+    ran.problem = "not registered"
+    async with running(tmp_path, 3 * agents.STARTING_AT_ONCE):
+        await eventually(lambda: len(ran.pages) == 3 * agents.STARTING_AT_ONCE)
+        assert not ran.health.ready

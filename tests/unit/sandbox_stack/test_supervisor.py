@@ -14,7 +14,8 @@ from tests.unit.sandbox_stack.test_processes import SLEEPS, python
 from tests.unit.sandbox_stack.test_stack_file import a_stack
 
 from dray_cli.down import down
-from dray_sandbox import restarts, supervisor
+from dray_sandbox import background_stack, restarts, supervisor
+from dray_sandbox.background_stack import InterruptedStartError, start_detached
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.paths import FOLDER_VARIABLE
 from dray_sandbox.stack import Stack
@@ -89,6 +90,26 @@ async def test_a_start_that_fails_lets_the_next_one_start() -> None:
         await failing.start()
     async with OneProgram(StackOptions(name="one")):
         pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_detached_start_that_a_signal_ends_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    supervisors: list[subprocess.Popen[bytes]] = []
+
+    def spawn(_: Path, log: Path, lock: StackLock) -> subprocess.Popen[bytes]:
+        log.touch()
+        command = [sys.executable, "-c", "import time; time.sleep(60)"]
+        supervisors.append(subprocess.Popen(command, pass_fds=(lock.fileno,)))
+        asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), number)
+        return supervisors[0]
+
+    monkeypatch.setattr(background_stack, "_spawn", spawn)
+    with pytest.raises(InterruptedStartError, match="interrupted before the stack was ready"):
+        await start_detached(StackOptions(name="one"), lambda line: None)
+    assert supervisors[0].wait(30) == -signal.SIGTERM
+    StackLock.take("one").release()
 
 
 def test_a_stack_that_starts_is_not_taken_down() -> None:

@@ -1,6 +1,5 @@
 """Answers nats-server's authentication callout; any instance may, leading or not."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from dray_claim_controller.identities.decisions import (
     token_review,
     user_claims,
 )
+from dray_claim_controller.identities.newest_first import NewestFirst
 from dray_claim_controller.identities.signing import AccountKey
 
 _SUBJECT: Final = "$SYS.REQ.USER.AUTH"
@@ -51,7 +51,7 @@ class IdentityServer:
         self._user = user
         self._audience = audience
         self._lifetime_s = lifetime_s
-        self._reviews = asyncio.Semaphore(_AT_ONCE)
+        self._reviews = NewestFirst(_AT_ONCE)
 
     async def run(self) -> None:
         """Answer for ever."""

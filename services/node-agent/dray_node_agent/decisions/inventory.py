@@ -182,7 +182,8 @@ def slices(
     """
     view = NodeView.of(snapshot, node)
     offered = _ordered(view.offered, node.device_order, in_use)
-    devices = [_device(published, view) for published in offered]
+    of_node = _node_attributes(view)
+    devices = [_device(published, view, of_node) for published in offered]
     limited = any("taints" in one or "consumesCounters" in one for one in devices)
     size = _TAINTED_DEVICES_PER_SLICE if limited else _DEVICES_PER_SLICE
     parts: list[Object] = [{"devices": part} for part in _parts(devices, size)]
@@ -310,10 +311,16 @@ def _consumed_counters(published: PublishedGpu, view: NodeView) -> list[Object]:
     return [{"counterSet": _counter_set(card), "counters": {_INSTANCES: {"value": str(amount)}}}]
 
 
-def _device(published: PublishedGpu, view: NodeView) -> Object:
+def with_generation(one: Object, generation: int) -> Object:
+    """A slice with another generation of its pool."""
+    spec = one["spec"]
+    return {**one, "spec": {**spec, "pool": {**spec["pool"], "generation": generation}}}
+
+
+def _device(published: PublishedGpu, view: NodeView, of_node: Object) -> Object:
     device: Object = {
         "name": published.device,
-        "attributes": _attributes(published, view),
+        "attributes": _attributes(published, view.snapshot) | of_node,
         "capacity": _capacity(published),
         "allowMultipleAllocations": True,
     }
@@ -324,16 +331,11 @@ def _device(published: PublishedGpu, view: NodeView) -> Object:
     return device
 
 
-def _attributes(published: PublishedGpu, view: NodeView) -> Object:
-    """The attributes; a node's amounts are strings, and of its cards."""
+def _node_attributes(view: NodeView) -> Object:
+    """What all devices say of their node; amounts are strings, and of its cards."""
     node, cards = view.node, view.cards
     texts = {
-        "model": published.model.name,
         "pool_name": node.pool,
-        "pod_namespace": "",  # the GPU object is cluster-scoped
-        "uuid": published.gpu.uuid,
-        PHASE: UNHEALTHY_PHASE if published.gpu.health_error else RUNNING_PHASE,
-        "used_by": published.gpu.used_by,  # claims are in ResourceClaim.status
         "node_name": node.name,
         "qos": node.qos,
         "node_total_tflops": str(quantity_of(sum(one.model.tflops for one in cards))),
@@ -346,12 +348,27 @@ def _attributes(published: PublishedGpu, view: NodeView) -> Object:
     }
     attributes["node_total_gpus"] = {"int": len(cards)}
     attributes["node_managed_gpus"] = {"int": len(cards)}
+    return attributes
+
+
+def _attributes(published: PublishedGpu, snapshot: GpuSnapshot) -> Object:
+    """What a device says of itself."""
+    texts = {
+        "model": published.model.name,
+        "pod_namespace": "",  # the GPU object is cluster-scoped
+        "uuid": published.gpu.uuid,
+        PHASE: UNHEALTHY_PHASE if published.gpu.health_error else RUNNING_PHASE,
+        "used_by": published.gpu.used_by,  # claims are in ResourceClaim.status
+    }
+    attributes: Object = {
+        name: {"string": shortened(text, _MAX_TEXT_LENGTH)} for name, text in texts.items()
+    }
     if published.model.estimated:
         attributes["tflops_estimated"] = {"bool": True}
     return (
         attributes
         | _interconnect_attributes(published.gpu)
-        | _driver_attributes(published.gpu, view.snapshot)
+        | _driver_attributes(published.gpu, snapshot)
     )
 
 

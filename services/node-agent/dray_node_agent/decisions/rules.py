@@ -23,7 +23,13 @@ from dray_node_agent.decisions.claim_devices import (
     require_capacity,
 )
 from dray_node_agent.decisions.gpus import GpuSnapshot
-from dray_node_agent.decisions.inventory import NodeInventory, NodeState, slices, unhealthy_devices
+from dray_node_agent.decisions.inventory import (
+    NodeInventory,
+    NodeState,
+    slices,
+    unhealthy_devices,
+    with_generation,
+)
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.decisions.slice_diff import (
     Path,
@@ -94,7 +100,7 @@ class PublishSlices(AgentRule[Publication], frozen=True, kw_only=True, tag="publ
         if is_current and is_published(wanted, self.existing, self.dropped):
             return Publication(generation=current, writes=None, unhealthy=unhealthy)
         generation = max(current, self.floor, self.remembered) + 1
-        wanted = self._slices(generation)
+        wanted = tuple(with_generation(one, generation) for one in wanted)
         writes = changes(wanted, self.existing)
         return Publication(generation=generation, writes=writes, unhealthy=unhealthy)
 
