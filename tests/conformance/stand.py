@@ -13,7 +13,7 @@ from dray.api.quantities import Quantity, parse_quantity
 from dray.bus.jetstream import connect as connect_bus
 from dray.bus.ports import Bus
 from dray.bus.topology import FACTS_STREAM
-from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, NotFoundError, Object
+from dray.kube.ports import CLAIMS, EVENTS, PODS, SLICES, Kube, NotFoundError, Object
 from dray.messages.base import decode, subject_prefix
 from dray.messages.facts import ClusterObserved
 from dray_sandbox.controlplane.audit import AuditedRequest, audited_requests
@@ -114,7 +114,12 @@ class Stand:
                     await asyncio.sleep(0.1)
                     value = await holds()
         except TimeoutError:
-            pods = {name: _described(pod) for name, pod in (await self.pods()).items()}
+            events = (await self.kube.list(EVENTS, NAMESPACE)).objects
+            said = {one["involvedObject"]["name"]: str(one.get("message")) for one in events}
+            pods = {
+                name: f"{_described(pod)}; {said.get(name, 'no event')}"
+                for name, pod in (await self.pods()).items()
+            }
             raise AssertionError(f"not within {within_s:g} s: {what}; pods: {pods}") from None
         return value
 
@@ -132,10 +137,13 @@ def _described(pod: Object) -> str:
         for one in status.get("conditions") or ()
         if one["status"] != "True"
     ]
+    metadata = pod["metadata"]
+    deleted = metadata.get("deletionTimestamp")
+    ending = [f"deleted at {deleted}, finalizers {metadata.get('finalizers')}"] if deleted else []
     gates = [f"gate {gate['name']}" for gate in spec.get("schedulingGates") or ()]
     claims = [f"claim {one}" for one in status.get("resourceClaimStatuses") or ()]
     node = spec.get("nodeName") or "no node"
-    return "; ".join([phase_of(pod), node, *gates, *claims, *waits])
+    return "; ".join([phase_of(pod), node, *ending, *gates, *claims, *waits])
 
 
 def results_of(claim: Object) -> list[Object]:
