@@ -147,6 +147,7 @@ async def replace_a_bind_request(stand: Stand) -> None:
     await stand.running("replaced")
     with suppress(NotFoundError):  # between the deletion and the creation
         await stand.until(is_of_the_pod, "the BindRequest is the new pod's")
+    await stand.delete("replaced")  # where cards are not shared, it would have one of two
 
 
 async def meet_conflicts(stand: Stand, has_read_pods: Callable[[], bool]) -> None:
