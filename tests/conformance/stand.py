@@ -115,9 +115,9 @@ class Stand:
                     value = await holds()
         except TimeoutError:
             events = (await self.kube.list(EVENTS, NAMESPACE)).objects
-            said = {one["involvedObject"]["name"]: str(one.get("message")) for one in events}
+            notes = {one["involvedObject"]["name"]: str(one.get("message")) for one in events}
             pods = {
-                name: f"{_described(pod)}; {said.get(name, 'no event')}"
+                name: f"{_described(pod)}; {notes.get(name, 'no event')}"
                 for name, pod in (await self.pods()).items()
             }
             raise AssertionError(f"not within {within_s:g} s: {what}; pods: {pods}") from None

@@ -14,6 +14,8 @@ from dray_sandbox.layout import SimulatedNode, StackOptions
 from dray_sandbox.stack import Stack
 from tools.retry import connect_with_retries
 
+HEALTH_SINCE = 36
+"""The x of Kubernetes 1.x whose kubelet shows the health of devices by default."""
 BOTH = [
     pytest.param("stand-in"),
     pytest.param("real", marks=[pytest.mark.real, pytest.mark.node]),
@@ -39,8 +41,10 @@ async def one_node(request: pytest.FixtureRequest) -> AsyncIterator[NodeStand]:
             record.nats_url, name="tests", user="admin", password=record.nats_passwords["admin"]
         )
         try:
-            stand = NodeStand(stack, kube, bus, is_real)
+            minor = int((await kube.version()).split(".")[1])
+            stand = NodeStand(stack, kube, bus, is_real, shows_health=minor >= HEALTH_SINCE)
             kept = await stand.until(stand.published, "the probe")
+            stand.shares_cards = kept.consumable_capacity
             policy = {"metadata": {"name": "with-dra"}, "spec": {"dra": {"enable": True}}}
             spec = {"schedulingConfigTemplate": "with-dra"}
             if not kept.device_taints:  # claims written by hand are refused in dray's own pools

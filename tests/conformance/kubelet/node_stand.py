@@ -38,6 +38,12 @@ class NodeStand(Stand):
     is_real: bool = False
     made: list[str] = field(default_factory=list)
     """Pods and claims of the test at hand."""
+    shares_cards: bool = True
+    """Whether the API server keeps what shared cards need."""
+    shows_health: bool = True
+    """Whether the kubelet shows the health of devices in pods."""
+    devices_at_first: list[str] = field(default_factory=list)
+    """Names of the GPUs by their index; kube-scheduler's pools order them by use later."""
 
     @property
     def kubelet(self) -> str:
@@ -86,13 +92,20 @@ class NodeStand(Stand):
 
     async def device(self, index: int = 0) -> str:
         """Name of a published GPU."""
+        if self.devices_at_first:
+            return self.devices_at_first[index]
 
         async def published() -> list[Object]:
             listed = await self.kube.list(SLICES, field_selector=f"spec.nodeName={NODE}")
             return [one for part in listed.objects for one in part["spec"].get("devices") or ()]
 
         devices = await self.until(published, "the GPUs are published")
-        return str(devices[index]["name"])
+        self.devices_at_first = [str(one["name"]) for one in devices]
+        return self.devices_at_first[index]
+
+    def claims_at_once(self, wanted: int) -> list[int]:
+        """A GPU for each of so many claims, or of fewer where cards are not shared."""
+        return [index % GPUS for index in range(wanted if self.shares_cards else GPUS)]
 
     async def claim(
         self, name: str, gpus: Sequence[int] = (0,), *, tflops: str = "10", **parameters: Any

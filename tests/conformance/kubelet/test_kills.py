@@ -5,7 +5,7 @@ import asyncio
 import json
 import random
 
-from tests.conformance.kubelet.node_stand import AGENT, FAILED, GPUS, ON_BOTH, NodeStand
+from tests.conformance.kubelet.node_stand import AGENT, FAILED, ON_BOTH, NodeStand
 
 from dray.kube.ports import PODS
 from tools.rolling_update import start_second_agent
@@ -57,8 +57,8 @@ async def test_a_pod_born_while_its_agent_is_away_runs_once_it_is_back(node: Nod
 async def test_claims_of_pods_that_died_while_the_agent_was_away_are_cleaned(
     node: NodeStand,
 ) -> None:
-    for name in ("deleted", "forced"):
-        await running_pod(node, name)
+    for index, name in enumerate(("deleted", "forced")):
+        await running_pod(node, name, index)
     await node.stack.kill(AGENT)
     await node.gone("p-forced", force=True)
     await node.kube.delete(PODS, "p-deleted", "default")
@@ -114,9 +114,10 @@ async def test_a_corrupt_checkpoint_is_kept_and_rebuilt(node: NodeStand) -> None
 
 async def test_kills_at_any_moment_leave_nothing_behind(node: NodeStand) -> None:
     draw = random.Random(19)
-    names = [f"k{number}" for number in range(12)]
-    for number, name in enumerate(names):
-        await node.claim(name, [number % GPUS], tflops="1")
+    gpus = node.claims_at_once(12)
+    names = [f"k{number}" for number in range(len(gpus))]
+    for name, gpu in zip(names, gpus, strict=True):
+        await node.claim(name, [gpu], tflops="1")
 
     async def kill() -> None:
         for name in [AGENT, node.kubelet, AGENT, AGENT]:

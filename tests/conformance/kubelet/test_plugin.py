@@ -9,13 +9,16 @@ from tests.conformance.kubelet.node_stand import (
     NodeStand,
 )
 from tests.conformance.labels import Holders
+from tests.conformance.left_out import only_where
 
 from dray.kube.ports import PODS
 
 pytestmark = ON_BOTH
+NOT_SHARED = "cards are not shared"
 
 
 async def test_a_container_sees_the_environment_of_its_claim(node: NodeStand) -> None:
+    only_where(node.shares_cards, NOT_SHARED)
     await node.claim("c", [1], tflops="25", tflopsLimit="50", vramLimit="2Gi")
     await node.run_pod("p", "c")
     await node.running("p")
@@ -87,9 +90,10 @@ async def test_a_claim_stays_prepared_until_its_last_pod_is_gone(node: NodeStand
 async def test_many_claims_at_once_are_prepared_and_nothing_is_left_of_them(
     node: NodeStand,
 ) -> None:
-    names = [f"c{number}" for number in range(10)]
-    for number, name in enumerate(names):
-        await node.claim(name, [number % GPUS], tflops="1")
+    gpus = node.claims_at_once(10)
+    names = [f"c{number}" for number in range(len(gpus))]
+    for name, gpu in zip(names, gpus, strict=True):
+        await node.claim(name, [gpu], tflops="1")
     await asyncio.gather(*(node.run_pod(f"p-{name}", name) for name in names))
     await node.running(*(f"p-{name}" for name in names))
     await node.is_clean(*names)
@@ -100,6 +104,7 @@ async def test_many_claims_at_once_are_prepared_and_nothing_is_left_of_them(
 async def test_a_claim_that_can_not_be_prepared_fails_alone_and_is_tried_when_its_pod_changes(
     node: NodeStand,
 ) -> None:
+    only_where(node.shares_cards, NOT_SHARED)
     await node.claim("whole", tflops="300")
     await node.claim("too-much", tflops="300")
     await node.claim("fits", tflops="1")
@@ -127,6 +132,7 @@ async def test_unprepare_succeeds_without_the_claim(node: NodeStand) -> None:
 
 
 async def test_pods_show_the_health_of_their_gpus(node: NodeStand) -> None:
+    only_where(node.shows_health, "its kubelet shows no health of devices")
     await node.claim("c", [0, 1])
     await node.run_pod("p", "c")
     await node.running("p")
