@@ -298,6 +298,8 @@ async def _has_slices(stand: Stand, node: str, without: str = "") -> bool:
 
 async def lose_an_agents_disk(stand: Stand) -> None:
     """The agent finds out from the claims what it has prepared."""
+    await stand.submit("prepared", DEDICATED)
+    await stand.running("prepared")
     await stand.stack.kill("node-agent-sim-1")
     for file in (stand.stack.nodes_directory / "sim-1" / "state").glob("*.json"):
         file.unlink()
