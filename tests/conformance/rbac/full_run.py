@@ -297,13 +297,19 @@ async def _has_slices(stand: Stand, node: str, without: str = "") -> bool:
 
 
 async def lose_an_agents_disk(stand: Stand) -> None:
-    """The agent finds out from the claims what it has prepared."""
+    """The agent finds out from the claims what it has prepared. A pod that the kubelet tried to
+    start meanwhile is made to be tried again."""
     await stand.submit("prepared", DEDICATED)
     await stand.running("prepared")
     await stand.stack.kill("node-agent-sim-1")
     for file in (stand.stack.nodes_directory / "sim-1" / "state").glob("*.json"):
         file.unlink()
+    await stand.submit("touched", DEDICATED)
+    failure = "FailedPrepareDynamicResources"
+    await stand.until(lambda: _message(stand, "touched", failure), "the kubelet has tried it")
     await stand.stack.restart("node-agent-sim-1")
+    await stand.running("touched")
+    await stand.delete("touched")
 
 
 async def remove_everything(stand: Stand) -> None:
