@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from dray.api.errors import DrayError, InvalidInputError
+from dray.bus.jetstream import JetStreamBus
 from dray.kube import api
 from dray.kube.ports import PODS, SLICES, Kube
 from dray.messages.inputs import AgentNoted
@@ -32,11 +34,6 @@ from dray_sandbox.shared_watches import SharedWatches
 _PARTS = 8
 STARTING_AT_ONCE = 32
 """If all started together, NATS would end their connections before this process could answer."""
-_LOOK_EVERY_S = 0.1
-_LOOKS = 300
-"""An agent that is not ready by then holds up no others."""
-_STARTING_AT_ONCE = 32
-"""If all began together, NATS would end their connections before this process could answer."""
 _LOOK_EVERY_S = 0.1
 _LOOKS = 300
 """An agent that is not ready by then holds up no others."""
@@ -72,72 +69,95 @@ def _node_group(text: str, common: NodeGroup) -> NodeGroup:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _AgentOfNode:
+    """One node's agent, which starts at its turn."""
+
+    bus: JetStreamBus
+    checks: HealthPages
+    """Never served."""
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def ready(self) -> bool:
+        return self.started.is_set() and self.checks.ready
+
+    def start(self) -> None:
+        self.bus.start()
+        self.started.set()
+
+    async def run(self, loop: lifetime.Loop) -> None:
+        """Run one of its loops once it has started."""
+        await self.started.wait()
+        await loop()
+
+
 async def run(settings: NodeAgentSettings, nodes: Sequence[NodeGroup]) -> None:
     """Run all of them until SIGTERM or SIGINT."""
     logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
     spans.configure(SERVICE, settings.instance)
-    kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
-    watches = SharedWatches(kube, PODS, SLICES)
+    connected = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
+    watches = SharedWatches(connected, PODS, SLICES)
+    kube = cast(Kube, watches)
     health = HealthPages(settings.health.host, settings.health.port)
-    agents = Agents(settings, cast(Kube, watches), health)
-    loops: dict[str, Any] = {f"agent of {node.name}": agents.add(node) for node in nodes}
+    agents: list[_AgentOfNode] = []
+    loops: dict[str, Any] = {"watches": watches.run, "starts": partial(_start_all, agents)}
+    journals: list[Journal] = []
+    for node in nodes:
+        agent = _AgentOfNode(await connect_bus(settings, node, wait_s=None), HealthPages())
+        agents.append(agent)
+        journal = None
+        if settings.record:
+            journal = Journal(agent.bus, AgentNoted, SystemClock(), instance=node.name)
+            journals.append(journal)
+        gpus = open_gpus(node)
+        own = assemble(
+            node, node.name, agent.bus, kube, gpus, agent.checks, journal, settings.namespace
+        )
+        del own["containers"]  # it is for metrics, which nobody can read here
+        loops |= {f"{node.name}-{name}": partial(agent.run, loop) for name, loop in own.items()}
+        health.check(node.name, partial(_problem, agent))
 
     async def export_spans() -> None:
         await asyncio.to_thread(spans.shutdown)
 
-    close = (agents.close, kube.close, export_spans)
-    await lifetime.serve(health=health, close=close, watches=watches.run, **loops)
+    close = (
+        partial(_all, [journal.flush for journal in journals]),
+        partial(_all, [agent.bus.close for agent in agents]),
+        kube.close,
+        export_spans,
+    )
+    await lifetime.serve(health=health, close=close, **loops)
 
 
-class Agents:
-    """The agents of some nodes. A few start at a time, in their order."""
+async def _start_all(agents: Sequence[_AgentOfNode]) -> None:
+    """Start the agents in their order, a few at a time; then do nothing."""
+    free = asyncio.Semaphore(STARTING_AT_ONCE)
 
-    def __init__(self, settings: NodeAgentSettings, kube: Kube, health: HealthPages) -> None:
-        self._settings = settings
-        self._kube = kube
-        self._health = health
-        self._starting = asyncio.Semaphore(STARTING_AT_ONCE)
-        self._close: list[Callable[[], Awaitable[None]]] = []
+    async def until_ready(agent: _AgentOfNode) -> None:
+        for _ in range(_LOOKS):
+            if agent.ready:
+                break
+            await asyncio.sleep(_LOOK_EVERY_S)
+        free.release()
 
-    def add(self, node: NodeGroup) -> lifetime.Loop:
-        """The loop of a node's agent. Not ready before the agent is."""
-        own = HealthPages()  # this agent's checks; never served
-        started = asyncio.Event()
-        self._health.check(
-            node.name, lambda: None if started.is_set() and own.ready else "not ready"
-        )
-        return partial(self._run, node, own, started)
+    async with asyncio.TaskGroup() as group:
+        for agent in agents:
+            await free.acquire()
+            agent.start()
+            group.create_task(until_ready(agent))
+    await asyncio.Event().wait()
 
-    async def close(self) -> None:
-        """Write the journals, and close the connections to NATS."""
-        await asyncio.gather(*(close() for close in self._close))
 
-    async def _run(self, node: NodeGroup, own: HealthPages, started: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as group, self._starting:
-            for name, loop in (await self._assembled(node, own)).items():
-                group.create_task(loop(), name=f"{node.name}-{name}")
-            started.set()
-            for _ in range(_LOOKS):
-                if own.ready:
-                    break
-                await asyncio.sleep(_LOOK_EVERY_S)
+def _problem(agent: _AgentOfNode) -> str | None:
+    return None if agent.ready else "not ready"
 
-    async def _assembled(self, node: NodeGroup, own: HealthPages) -> dict[str, lifetime.Loop]:
-        bus = await connect_bus(self._settings, node)
-        journal = None
-        if self._settings.record:
-            journal = Journal(bus, AgentNoted, SystemClock(), instance=node.name)
 
-        async def close() -> None:
-            if journal is not None:
-                await journal.flush()
-            await bus.close()
-
-        self._close.append(close)
-        namespace, gpus = self._settings.namespace, open_gpus(node)
-        agent = assemble(node, node.name, bus, self._kube, gpus, own, journal, namespace)
-        del agent["containers"]  # it is for metrics, which nobody can read here
-        return agent
+async def _all(steps: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Take the steps at the same time. Raises the first error after the last one has ended."""
+    for ended in await asyncio.gather(*(step() for step in steps), return_exceptions=True):
+        if isinstance(ended, BaseException):
+            raise ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -41,7 +41,7 @@ async def start_detached(options: StackOptions, progress: Callable[[str], None])
         StackRunsError: a stack of this name runs.
         StackLockedError: another process starts or stops one.
         DetachedStartError: it could not be started; with the supervisor's message.
-        InterruptedStartError: SIGINT or SIGTERM came before it was ready; it is stopped.
+        InterruptedStartError: SIGINT or SIGTERM came before it was ready; it is stopping.
     """
     if (running := read_stack_file(options.name)) is not None:
         raise StackRunsError(running)
@@ -61,10 +61,10 @@ async def _start(
         # Popen sends nothing to a process that has ended.
         undo.callback(process.terminate)
         waiting = asyncio.create_task(_until_ready(options.name, process, log, progress))
+        undo.callback(waiting.cancel)
         with end_signals() as ended:
             await first_done(waiting, ended)
         if not waiting.done():
-            waiting.cancel()
             raise InterruptedStartError("interrupted before the stack was ready")
         ready = waiting.result()
         undo.pop_all()

@@ -22,7 +22,7 @@ from dray_sandbox.tcp_ports import free_port
 Ready = Callable[[], Awaitable[bool]]
 _POLL_S = 0.03
 _LOOKS = 50
-"""A start is noticed late by one part in so many at most."""
+"""A start is noticed late by a fiftieth of its time at most."""
 _TAIL_LINES = 15
 _PARENT_DEATH = str(Path(__file__).with_name("parent_death.py"))
 _NOT_INHERITED = ("DRAY_", "KUBECONFIG", "NATS_")

@@ -145,7 +145,7 @@ class ServicePrograms:
         if self.options.control_plane == "real":  # the sandbox asks no kubelet
             flags.append(f"--containers-port={free_port()}")
         else:
-            flags.append(f"--renew-every-s={_renew_every_s(len(self.options.nodes)):g}")
+            flags.append(f"--renew-every-s={renew_every_s(len(self.options.nodes)):g}")
         for node in self.options.nodes:
             folders = self.folders(node.name)
             paths = (folders.plugins, folders.registry, folders.cdi, folders.token)
@@ -258,7 +258,7 @@ def _ready_within_s(nodes: int) -> float:
     return _READY_WITHIN_S + _STARTED_IN_S * nodes
 
 
-def _renew_every_s(nodes: int) -> float:
+def renew_every_s(nodes: int) -> float:
     """How often each of so many nodes renews its lease, so that the sandbox's API server does not
     spend its time on them."""
     return max(KubeletTimings().renew_s, nodes / _LEASES_PER_S)

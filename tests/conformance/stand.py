@@ -114,7 +114,8 @@ class Stand:
                     await asyncio.sleep(0.1)
                     value = await holds()
         except TimeoutError:
-            events = (await self.kube.list(EVENTS, NAMESPACE)).objects
+            listed = await self.kube.list(EVENTS, NAMESPACE)
+            events = sorted(listed.objects, key=lambda one: str(one.get("lastTimestamp")))
             notes = {one["involvedObject"]["name"]: str(one.get("message")) for one in events}
             pods = {
                 name: f"{_described(pod)}; {notes.get(name, 'no event')}"

@@ -10,10 +10,9 @@ from dray.kube.convert import time_to
 from dray.kube.ports import LEASES, NODES, PODS, Kube, Object, Resource
 from dray.runtime.clock import Clock, SystemClock
 from dray_sandbox.controllers.node_rules import (
-    GRACE,
-    LEASE_DURATION_S,
     QUARANTINE_S,
     eviction_delay_s,
+    grace_s,
     is_ready,
     unknown_status,
     wanted_taints,
@@ -145,16 +144,11 @@ class NodeLifecycleController:
                 namespace, node = key_of(lease)
                 if namespace == LEASE_NAMESPACE and not deleted:
                     self._renewed_s[node] = self._clock.monotonic_s()
-                    self._grace_s[node] = GRACE * _duration_s(lease)
+                    self._grace_s[node] = grace_s(lease)
             self._synced.add(LEASES.plural)
 
     def _now(self) -> str:
         return time_to(self._clock.now_unix_s())
-
-
-def _duration_s(lease: Object) -> float:
-    spec = lease.get("spec") or {}
-    return float(spec.get("leaseDurationSeconds") or LEASE_DURATION_S)
 
 
 def _due(since_s: dict[str, float], delays_s: dict[str, float], now_s: float) -> set[str]:

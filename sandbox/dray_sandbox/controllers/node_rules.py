@@ -11,9 +11,10 @@ from dray.api.devices import Taint
 from dray.kube.convert_metadata import taints_from, tolerations_from
 from dray.kube.ports import Object
 
-LEASE_DURATION_S = 40.0
-"""A kubelet's, and of a lease that does not say it."""
-GRACE = 0.5
+_LEASE_DURATION_S = 40
+"""A kubelet's default; also assumed for a lease without a duration."""
+_LONGEST_DURATION_S = 600
+_GRACE = 0.5
 """A node whose lease is not renewed for this share of its duration is not ready: 20 s for a
 kubelet's of 40 s. A cluster waits 50 s."""
 TOLERATION_S = 20.0
@@ -26,6 +27,15 @@ _TAINT_OF: Mapping[str, str] = {
 }
 """The taint's key by the status of the Ready condition."""
 _EFFECTS = ("NoSchedule", "NoExecute")
+
+
+def grace_s(lease: Object) -> float:
+    """How long a node's lease may stay as it is before the node is not ready."""
+    spec = lease.get("spec")
+    duration_s = spec.get("leaseDurationSeconds") if isinstance(spec, dict) else None
+    if not isinstance(duration_s, int) or duration_s <= 0:
+        duration_s = _LEASE_DURATION_S
+    return _GRACE * min(duration_s, _LONGEST_DURATION_S)
 
 
 def unknown_status(node: Object, now: str) -> Object | None:

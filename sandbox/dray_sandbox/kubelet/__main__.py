@@ -54,7 +54,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--renew-every-s",
-        type=float,
+        type=_period_s,
         default=KubeletTimings().renew_s,
         help="how often the lease of each node is renewed (default: %(default)s)",
     )
@@ -68,6 +68,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", default="json", choices=("json", "console"))
     return parser.parse_args(arguments)
+
+
+def _period_s(text: str) -> float:
+    period_s = float(text)
+    if not 0.5 <= period_s <= 150.0:
+        raise argparse.ArgumentTypeError(f"{text}: expected 0.5 to 150 seconds")
+    return period_s
 
 
 def plans_of(options: argparse.Namespace) -> list[NodePlan]:

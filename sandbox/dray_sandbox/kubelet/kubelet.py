@@ -172,9 +172,16 @@ class Kubelet:
         addresses = (f"{prefix}.{number}" for number in range(1, _PODS_PER_NETWORK + 1))
         return next((one for one in addresses if one not in taken), f"{prefix}.0")
 
-    async def register(self) -> None:
-        """Register the node. Raises RefusedError if the API server keeps refusing it."""
+    async def register(self, turns: asyncio.Semaphore) -> None:
+        """Register the node at its turn. Raises RefusedError if the API server keeps refusing it.
+
+        Before the first await it is known whether the node was rebooted: pods may come at once.
+        """
         self._is_rebooted = _is_rebooted(self.plan)
+        async with turns:
+            await self._register()
+
+    async def _register(self) -> None:
         backoff = Backoff()
         began_s = self._clock.monotonic_s()
         while True:
@@ -238,8 +245,7 @@ class Kubelets:
             group.create_task(self._watch_nodes(), name="nodes")
 
     async def _run(self, kubelet: Kubelet) -> None:
-        async with self._registering:
-            await kubelet.register()
+        await kubelet.register(self._registering)
         await kubelet.run()
 
     async def _watch_pods(self) -> None:

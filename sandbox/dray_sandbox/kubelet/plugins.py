@@ -338,12 +338,12 @@ def _sockets(folder: Path | str) -> Iterator[tuple[Path, Identity]]:
     """By name. Not by ``Path.rglob``: thousands of nodes' folders are read each second."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
     for entry in entries:
         try:
             found = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             continue
         if stat.S_ISDIR(found.st_mode):
             yield from _sockets(entry.path)

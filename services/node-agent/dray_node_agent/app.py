@@ -123,8 +123,11 @@ async def _run(settings: NodeAgentSettings) -> None:
     await lifetime.serve(health=health, close=close, **loops)
 
 
-async def connect_bus(settings: NodeAgentSettings, node: NodeGroup) -> Bus:
-    """The connection of one node's agent, under the node's identity; it may come later."""
+async def connect_bus(
+    settings: NodeAgentSettings, node: NodeGroup, *, wait_s: float | None = 0.0
+) -> jetstream.JetStreamBus:
+    """The connection of one node's agent, under the node's identity; it may come later. ``wait_s``:
+    see ``jetstream.connect``."""
     return await jetstream.connect(
         settings.nats.url,
         name=f"{SERVICE} {node.name}",
@@ -132,7 +135,7 @@ async def connect_bus(settings: NodeAgentSettings, node: NodeGroup) -> Bus:
         node=node.name,
         token_file=node.token_file,
         ca_file=settings.nats.ca_file,
-        wait_s=0.0,
+        wait_s=wait_s,
     )
 
 

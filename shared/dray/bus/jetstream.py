@@ -80,7 +80,7 @@ async def connect(
     token_file: Path | None = None,
     ca_file: Path | None = None,
     replicas: int | None = None,
-    wait_s: float = 3.0,
+    wait_s: float | None = 3.0,
 ) -> "JetStreamBus":
     """Connect to the bus, and keep reconnecting for ever.
 
@@ -89,7 +89,7 @@ async def connect(
     ``ca_file``: authorities of the servers' certificates, instead of the system's.
     ``replicas``: of streams; None: each keeps what it has.
     Returns once connected, or after ``wait_s`` without: then ``connected`` is False, calls raise
-    BusUnavailableError, and readers wait. 0: returns at once.
+    BusUnavailableError, and readers wait. 0: returns at once; None: ``start`` begins to connect.
     """
     is_owner = role == CLAIM_CONTROLLER
     connection = Connection(
@@ -98,7 +98,8 @@ async def connect(
         name=name,
         api=API_OF_OWNER if is_owner else API_OF_OTHERS,
     )
-    connection.start()
+    if wait_s is not None:
+        connection.start()
     if wait_s:
         try:
             async with asyncio.timeout(wait_s):
@@ -333,6 +334,10 @@ class JetStreamBus:
         except DrayError as error:
             return error
         return StreamMissingError(f"no stream keeps {subject}: it was never made, or was lost")
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._connection.start()
 
     async def close(self) -> None:
         """See ``Bus.close``; waits at most 10 s for what is in flight."""

@@ -248,3 +248,21 @@ async def test_a_deleted_node_comes_back_only_with_a_new_kubelet(stand, eventual
         assert not (await stand.kube.list(NODES)).objects
     async with stand.kubelet():
         await eventually(lambda: _names(stand, {"n1"}))
+
+
+async def test_containers_of_a_rebooted_node_start_again_before_its_turn_to_register(
+    stand, eventually, monkeypatch
+):
+    """Thousands of nodes register a few at a time; their pods come at once."""
+    async with stand.kubelet():
+        await stand.make_pod("p")
+        before = (await stand.reaches("p", "Running"))["status"]["containerStatuses"][0]
+    (stand.plan.cdi_dir / ".kubelet-has-run").unlink()
+    monkeypatch.setattr("dray_sandbox.kubelet.kubelet._REGISTERING_AT_ONCE", 0)
+
+    async def runs_again() -> bool:
+        (now,) = (await stand.kube.get(PODS, "p", "default"))["status"]["containerStatuses"]
+        return now["ready"] and now["containerID"] != before["containerID"]
+
+    async with stand.kubelet():
+        await eventually(runs_again)

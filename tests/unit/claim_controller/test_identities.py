@@ -150,6 +150,24 @@ async def test_of_a_flood_of_connections_the_newest_is_reviewed_first(callout: C
     assert all("jwt" in answer for answer in await asyncio.gather(*flood))
 
 
+async def test_a_flood_leaves_nobody_who_waits_longer_than_nats_does(callout: Callout) -> None:
+    callout.kube.status = confirmed()
+    callout.kube.answers.clear()
+    token = jwt({"exp": NOW + 7200})
+    flood = []
+    for _ in range(10):
+        flood += [asyncio.create_task(callout.answer(request(token))) for _ in range(50)]
+        await asyncio.sleep(0)
+        await callout.clock.advance(1.0)
+    await asyncio.sleep(0)
+    assert sum(not one.done() for one in flood) == 16 + 4 * 50
+    refused = [one.result() for one in flood if one.done()]
+    assert all("before its token's turn" in one["error"] for one in refused)
+    for one in flood:
+        one.cancel()
+    await asyncio.gather(*flood, return_exceptions=True)
+
+
 async def test_a_connection_that_is_given_up_leaves_its_turn_to_another(callout: Callout) -> None:
     callout.kube.status = confirmed()
     callout.kube.answers.clear()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dray.bus.memory import MemoryBus
+from dray.bus.ports import BusUnavailableError
 from dray.kube.memory import MemoryKube
 from dray.recording.journal import Journal
 from dray.runtime.health import HealthPages
@@ -18,12 +19,14 @@ from dray_sandbox import agents
 
 
 class Recorded(MemoryBus):
-    """A bus that counts how many are connected."""
+    """A bus that says when it is connected."""
 
     def __init__(self, connected: list["Recorded"]) -> None:
         super().__init__()
-        connected.append(self)
         self._buses = connected
+
+    def start(self) -> None:
+        self._buses.append(self)
 
     async def close(self) -> None:
         self._buses.remove(self)
@@ -35,6 +38,8 @@ class Ran:
 
     connected: list[Recorded] = field(default_factory=list)
     journals: list[Journal | None] = field(default_factory=list)
+    running: list[HealthPages] = field(default_factory=list)
+    """Of the agents whose loop runs."""
     loops: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     pages: list[HealthPages] = field(default_factory=list)
     """Each agent's checks, by their order."""
@@ -47,7 +52,8 @@ class Ran:
 def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
     ran = Ran()
 
-    async def bus(*_: object) -> Recorded:
+    async def bus(*_: object, wait_s: float | None) -> Recorded:
+        assert wait_s is None
         return Recorded(ran.connected)
 
     async def kube(*_: object, **__: object) -> MemoryKube:
@@ -58,7 +64,12 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
         pages.check("agent", lambda: ran.problem)
         ran.pages.append(pages)
         ran.journals.append(arguments[6])
-        return {"loop": asyncio.Event().wait, "containers": asyncio.Event().wait}
+
+        async def loop() -> None:
+            ran.running.append(pages)
+            await asyncio.Event().wait()
+
+        return {"loop": loop, "containers": loop}
 
     async def serve(*, health: HealthPages, close: Sequence[Any], **loops: Any) -> None:
         ran.health = health
@@ -67,7 +78,8 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
             await asyncio.gather(*ran.loops.values())
         finally:
             for step in close:
-                await step()
+                with contextlib.suppress(BusUnavailableError):  # as it logs it
+                    await step()
 
     monkeypatch.setattr(agents, "connect_bus", bus)
     monkeypatch.setattr(agents, "assemble", assemble)
@@ -113,8 +125,8 @@ async def test_each_agent_has_a_journal_if_asked_and_its_connection_is_closed(
     ran: Ran, tmp_path: Path, record: bool
 ) -> None:
     async with running(tmp_path, 2, record=record):
-        await eventually(lambda: len(ran.journals) == 2 and ran.health.ready)
-        assert {"watches", "agent of n0", "agent of n1"} == set(ran.loops)
+        await eventually(lambda: len(ran.running) == 2 and ran.health.ready)
+        assert {"watches", "starts", "n0-loop", "n1-loop"} == set(ran.loops)
         assert [one is not None for one in ran.journals] == [record, record]
         assert len(ran.connected) == 2
     assert not ran.connected
@@ -125,14 +137,14 @@ async def test_a_few_agents_start_at_a_time_and_the_process_is_ready_after_the_l
 ) -> None:
     ran.problem = "not registered"
     async with running(tmp_path, agents.STARTING_AT_ONCE + 1):
-        await eventually(lambda: len(ran.pages) == agents.STARTING_AT_ONCE)
+        await eventually(lambda: len(ran.running) == agents.STARTING_AT_ONCE)
         await asyncio.sleep(0.3)
-        assert len(ran.connected) == agents.STARTING_AT_ONCE
+        assert len(ran.connected) == len(ran.running) == agents.STARTING_AT_ONCE
         assert not ran.health.ready
         ran.problem = None
         assert not ran.health.ready  # the last one has not begun
         await eventually(lambda: ran.health.ready)
-        assert len(ran.connected) == agents.STARTING_AT_ONCE + 1
+        assert len(ran.connected) == len(ran.running) == agents.STARTING_AT_ONCE + 1
 
 
 async def test_an_agent_that_is_never_ready_holds_up_the_others_for_a_time_only(
@@ -141,5 +153,21 @@ async def test_an_agent_that_is_never_ready_holds_up_the_others_for_a_time_only(
     monkeypatch.setattr(agents, "_LOOKS", 3)
     ran.problem = "not registered"
     async with running(tmp_path, 3 * agents.STARTING_AT_ONCE):
-        await eventually(lambda: len(ran.pages) == 3 * agents.STARTING_AT_ONCE)
+        await eventually(lambda: len(ran.running) == 3 * agents.STARTING_AT_ONCE)
         assert not ran.health.ready
+
+
+async def test_an_error_while_one_agent_is_closed_keeps_no_other_from_it(
+    ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[Journal] = []
+
+    async def flush(journal: Journal) -> None:
+        flushed.append(journal)
+        raise BusUnavailableError("away")
+
+    monkeypatch.setattr(Journal, "flush", flush)
+    async with running(tmp_path, 3, record=True):
+        await eventually(lambda: len(ran.connected) == 3)
+    assert len(flushed) == 3
+    assert not ran.connected

@@ -8,8 +8,10 @@ from dray.api.errors import InvalidInputError
 from dray.api.names import DRAY_NAMESPACE, POOL_LABEL
 from dray_sandbox.access import CLAIM_CONTROLLER, GROUPS, make_credentials
 from dray_sandbox.chart import SERVICES, cluster_roles, service_roles
+from dray_sandbox.kubelet.__main__ import parse
 from dray_sandbox.layout import simulated_nodes
 from dray_sandbox.paths import FOLDER_VARIABLE, checkout, stack_directory
+from dray_sandbox.services import renew_every_s
 
 
 def test_models_and_pools_are_dealt_out_in_turn() -> None:
@@ -95,3 +97,16 @@ def test_every_user_has_a_token_of_its_own_that_only_the_owner_reads(tmp_path: P
     assert len(set(credentials.tokens.values())) == len(GROUPS)
     assert credentials.token_file.stat().st_mode & 0o077 == 0
     assert credentials.server.key.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(("nodes", "seconds"), [(1, 10.0), (500, 10.0), (2000, 40.0)])
+def test_many_nodes_renew_their_leases_less_often(nodes: int, seconds: float) -> None:
+    assert renew_every_s(nodes) == seconds
+    options = parse(["--node=n:p:r:c", f"--renew-every-s={renew_every_s(nodes):g}"])
+    assert options.renew_every_s == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "x"])
+def test_a_lease_is_not_renewed_without_end_or_never(text: str) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--node=n:p:r:c", f"--renew-every-s={text}"])

@@ -15,6 +15,7 @@ from dray_sandbox.controllers.node_lifecycle import NodeLifecycleController
 from dray_sandbox.controllers.node_rules import (
     TOLERATION_S,
     eviction_delay_s,
+    grace_s,
     wanted_taints,
 )
 
@@ -86,6 +87,23 @@ def test_where_nothing_is_evicted_a_silent_node_only_gets_no_new_pods():
 )
 def test_a_pod_stays_as_long_as_it_tolerates_every_taint(tolerations, taints, delay_s):
     assert eviction_delay_s(pod(*tolerations), node(taints=taints)) == delay_s
+
+
+@pytest.mark.parametrize(
+    ("lease", "seconds"),
+    [
+        ({"spec": {"leaseDurationSeconds": 40}}, 20.0),
+        ({"spec": {"leaseDurationSeconds": 160}}, 80.0),
+        ({"spec": {"leaseDurationSeconds": 10**400}}, 300.0),
+        ({"spec": {"leaseDurationSeconds": 0}}, 20.0),
+        ({"spec": {"leaseDurationSeconds": "40"}}, 20.0),
+        ({"spec": {}}, 20.0),
+        ({"spec": None}, 20.0),
+        ({}, 20.0),
+    ],
+)
+def test_a_lease_may_stay_as_it_is_for_half_its_duration(lease: Object, seconds: float) -> None:
+    assert grace_s(lease) == seconds
 
 
 @pytest.fixture

@@ -5,26 +5,41 @@ it, so that under a flood every answer would come too late.
 """
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
 from types import TracebackType
+
+from dray.api.errors import TemporaryError
+
+
+class TurnMissedError(TemporaryError):
+    """The turn did not come in time."""
 
 
 class NewestFirst:
-    """As ``asyncio.Semaphore``, but for the order."""
+    """As ``asyncio.Semaphore``, but for the order, and for those that wait too long: they end when
+    the next one comes or leaves, so that a flood leaves few of them."""
 
-    def __init__(self, at_once: int) -> None:
+    def __init__(self, at_once: int, *, patience_s: float, now_s: Callable[[], float]) -> None:
+        """``patience_s``: the longest that a turn is waited for, by the clock ``now_s``."""
         self._free = at_once
-        self._waiting: list[asyncio.Future[None]] = []
+        self._patience_s = patience_s
+        self._now_s = now_s
+        self._waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
+        """Since when, the oldest first."""
 
     async def __aenter__(self) -> None:
+        """Raises TurnMissedError."""
         if self._free:
             self._free -= 1
             return
+        self._end_old()
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        self._waiting.append((self._now_s(), turn))
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():
+            if turn.done() and not turn.cancelled():
                 self._next()
             raise
 
@@ -37,9 +52,19 @@ class NewestFirst:
         self._next()
 
     def _next(self) -> None:
+        self._end_old()
         while self._waiting:
-            turn = self._waiting.pop()
+            _, turn = self._waiting.pop()
             if not turn.done():  # a cancelled one stays where it is
                 turn.set_result(None)
                 return
         self._free += 1
+
+    def _end_old(self) -> None:
+        first_s = self._now_s() - self._patience_s
+        while self._waiting and self._waiting[0][0] < first_s:
+            _, turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(
+                    TurnMissedError("the connection has ended before its token's turn")
+                )
