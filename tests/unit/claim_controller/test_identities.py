@@ -150,6 +150,26 @@ async def test_of_a_flood_of_connections_the_newest_is_reviewed_first(callout: C
     assert all("jwt" in answer for answer in await asyncio.gather(*flood))
 
 
+async def test_who_missed_its_turn_and_is_cancelled_then_gives_none_away(callout: Callout) -> None:
+    callout.kube.status = confirmed()
+    callout.kube.answers.clear()
+    token = jwt({"exp": NOW + 7200})
+    flood = [asyncio.create_task(callout.answer(request(token))) for _ in range(17)]
+    await asyncio.sleep(0)
+    await callout.clock.advance(4.0)
+    late = asyncio.create_task(callout.answer(request(token)))
+    asyncio.get_running_loop().call_soon(
+        flood[16].cancel
+    )  # after it has missed its turn, before it notices
+    await asyncio.sleep(0.01)
+    more = [asyncio.create_task(callout.answer(request(token))) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    assert len(callout.kube.asked) == 16
+    for one in (*flood, late, *more):
+        one.cancel()
+    await asyncio.gather(*flood, late, *more, return_exceptions=True)
+
+
 async def test_a_flood_leaves_nobody_who_waits_longer_than_nats_does(callout: Callout) -> None:
     callout.kube.status = confirmed()
     callout.kube.answers.clear()

@@ -6,8 +6,8 @@ it, so that under a flood every answer would come too late.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from dray.api.errors import TemporaryError
 
@@ -17,8 +17,8 @@ class TurnMissedError(TemporaryError):
 
 
 class NewestFirst:
-    """As ``asyncio.Semaphore``, but for the order, and for those that wait too long: they end when
-    the next one comes or leaves, so that a flood leaves few of them."""
+    """A semaphore that ends those that wait too long when the next one comes or leaves, so that a
+    flood leaves few of them."""
 
     def __init__(self, at_once: int, *, patience_s: float, now_s: Callable[[], float]) -> None:
         """``patience_s``: the longest that a turn is waited for, by the clock ``now_s``."""
@@ -28,8 +28,16 @@ class NewestFirst:
         self._waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
         """Since when, the oldest first."""
 
-    async def __aenter__(self) -> None:
-        """Raises TurnMissedError."""
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn, and hold it in the block. Raises TurnMissedError."""
+        await self._wait()
+        try:
+            yield
+        finally:
+            self._next()
+
+    async def _wait(self) -> None:
         if self._free:
             self._free -= 1
             return
@@ -39,17 +47,9 @@ class NewestFirst:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._next()
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._next()  # the turn had come
             raise
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._next()
 
     def _next(self) -> None:
         self._end_old()

@@ -82,7 +82,7 @@ class IdentityServer:
 
     async def _user_for(self, asking: Asking) -> Mapping[str, Any]:
         review = token_review(asking, self._audience)
-        async with self._reviews:
+        async with self._reviews.turn():
             answer = await self._kube.create(TOKEN_REVIEWS, review)
         node = node_of(answer, user=self._user, audience=self._audience)
         now_unix_s = self._clock.now_unix_s()
