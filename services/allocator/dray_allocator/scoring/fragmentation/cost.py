@@ -73,16 +73,24 @@ class FragmentationCost:
         codes, owner = nodes.codes[batch.places], batch.owner(table)
         if isinstance(batch.places, slice):
             codes, owner = codes[: table.places], owner[: table.places]
-        ample.compute(codes)
+        gains = self._gains_of(codes)
         enough = np.bincount(owner, ample.cpu_milli[codes], len(rows))
         at = batch.fitting[0].nonzero()[0]
         if at.size:
-            after = self._after(codes[at])
-            ample.compute(after)
             first = _first_of_each(owner[at])
-            gained = ample.worth[after] - ample.worth[codes[at]]
-            lost[owner[at[first]]] = -np.maximum.reduceat(gained, first)
+            lost[owner[at[first]]] = -np.maximum.reduceat(gains[codes[at]], first)
         return lost, enough <= nodes.cpu_milli(rows) - self._plan.cpu_milli
+
+    def _gains_of(self, codes: Whole) -> Whole:
+        """``_gains`` as a column, for these codes; others are 0. Few codes differ."""
+        ample = self._worth.ample
+        present = np.bincount(codes).nonzero()[0]
+        after = self._after(present)
+        ample.compute(present)
+        ample.compute(after)
+        gains = np.zeros(len(ample.worth), np.int64)
+        gains[present] = ample.worth[after] - ample.worth[present]
+        return gains
 
     def rates(self, row: int) -> list[int]:
         """The ratings of a node's cards; the lowest is best. For a single card, its cost; otherwise
