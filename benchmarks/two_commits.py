@@ -1,9 +1,11 @@
-"""The allocator's rows at two commits: ``python -m benchmarks.two_commits --base COMMIT``.
+"""A benchmark at two commits: ``python -m benchmarks.two_commits --base COMMIT claims``.
 
-``benchmarks.allocator`` runs in this tree and in a tree of the other commit, in turns. It prints
-the medians of the runs, in microseconds of CPU time, how many times as fast this tree is, and the
-same divided by that of the row ``yard``, which tells how much other work the machine did. What
-``benchmarks.allocator`` measures (``--gpus``, ``--shapes``) is given after ``--``.
+The benchmark runs in a tree of the other commit and in this one, in turns. For each figure it
+prints the best run of both trees, and how many times as good the best of this tree is; after it,
+the medians of all runs and their ratio. Other work on the machine only adds time, so the best of
+many runs is moved least by it. The row ``yard`` is a loop that has nothing of dray in it: if the
+best ones differ, there were too few runs. What the benchmark takes (``--gpus``) is given after
+``--``.
 """
 
 import json
@@ -12,7 +14,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,55 +24,89 @@ import click
 from benchmarks.machine import machine
 from tools.sizes import ROOT, sources
 
-_YARD, _QUANTILES = "cpu p50", ("cpu p50", "cpu p99")
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is compared of a benchmark's JSON."""
+
+    names: tuple[str, ...]
+    """Fields that name a row."""
+    measured: tuple[str, ...]
+    """Fields of a row; more of a rate is better, less of the others."""
+    rates: tuple[str, ...] = ()
+    of_run: tuple[str, ...] = ()
+    """Fields outside the rows."""
+
+
+BENCHMARKS: Mapping[str, Figures] = {
+    "allocator": Figures(("what", "gpus", "shapes"), ("cpu p50", "cpu p99"), of_run=("most_mib",)),
+    "claims": Figures(
+        ("placement", "gpus"),
+        ("per_second", "allocator_cpu_us", "nats_cpu_us", "yard_us"),
+        rates=("per_second",),
+    ),
+    "control_plane": Figures(
+        ("row",), ("podsPerSecond", "cpuMsPerPodTotal"), rates=("podsPerSecond",)
+    ),
+    "from_nothing": Figures(("nodes", "claims"), ("ready_s", "ready_cpu_s", "cpu_s", "most_mib")),
+}
+
+Key = tuple[str, str]
+"""A row's names, and a field."""
 
 
 @click.command()
 @click.option("--base", required=True, help="The other commit.")
-@click.option("--rounds", default=4, show_default=True, help="Runs of each commit.")
+@click.option("--rounds", default=10, show_default=True, help="Runs of each commit.")
+@click.argument("benchmark", type=click.Choice(sorted(BENCHMARKS)))
 @click.argument("arguments", nargs=-1)
-def main(base: str, rounds: int, arguments: tuple[str, ...]) -> None:
-    """Compare with another commit; ARGUMENTS are those of `benchmarks.allocator`."""
+def main(base: str, rounds: int, benchmark: str, arguments: tuple[str, ...]) -> None:
+    """Compare a benchmark with another commit; ARGUMENTS are the benchmark's own."""
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "base"
         _git("worktree", "add", "--detach", "--quiet", str(tree), base)
         try:
-            found = _measure((tree, ROOT), rounds, arguments)
+            runs = _in_turns((tree, ROOT), rounds, benchmark, arguments)
         finally:
             _git("worktree", "remove", "--force", str(tree))
     click.echo(f"{machine()}, load {load:.1f} before; {base} and this tree, {rounds} runs of each")
-    for (what, size, quantile), (before, now) in found.items():
-        yard_before, yard_now = found["yard", size, _YARD]
-        by_yard = before / now * yard_now / yard_before
-        ratios = f"{before / now:5.2f} ×  by the yard {by_yard:5.2f} ×"
-        click.echo(f"{what:<9} {size:<24} {quantile}  {before:9.1f} {now:9.1f}  {ratios}")
+    for key in runs[ROOT][0]:
+        before, now = ([run[key] for run in runs[where]] for where in (tree, ROOT))
+        click.echo(_line(key, before, now, is_rate=key[1] in BENCHMARKS[benchmark].rates))
 
 
-def _measure(
-    trees: tuple[Path, Path], rounds: int, arguments: tuple[str, ...]
-) -> dict[tuple[str, str, str], tuple[float, float]]:
-    """By row, size and quantile, the medians of the runs in both trees."""
-    runs: dict[Path, dict[tuple[str, str, str], list[float]]] = {
-        tree: defaultdict(list) for tree in trees
-    }
+def _in_turns(
+    trees: tuple[Path, Path], rounds: int, benchmark: str, arguments: tuple[str, ...]
+) -> dict[Path, list[dict[Key, float]]]:
+    """The figures of all runs, by tree."""
+    runs: dict[Path, list[dict[Key, float]]] = {tree: [] for tree in trees}
     for number in range(rounds):
         for tree in trees if number % 2 == 0 else reversed(trees):
-            for row in _rows(tree, arguments):
-                size = f"{row['gpus']:,} GPUs, {row['shapes']} shapes"
-                for quantile in _QUANTILES:
-                    runs[tree][row["what"], size, quantile].append(row[quantile])
-    base, now = (runs[tree] for tree in trees)
-    return {key: (statistics.median(base[key]), statistics.median(now[key])) for key in now}
+            runs[tree].append(dict(_run(tree, benchmark, arguments)))
+    return runs
 
 
-def _rows(tree: Path, arguments: tuple[str, ...]) -> list[dict[str, Any]]:
+def _run(tree: Path, benchmark: str, arguments: tuple[str, ...]) -> Iterator[tuple[Key, float]]:
+    figures = BENCHMARKS[benchmark]
     paths = [str(tree / path.relative_to(ROOT)) for path in sources(ROOT).values()]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tree), *sorted(set(paths))])}
-    command = [sys.executable, "-m", "benchmarks.allocator", "--no-peer", *arguments, "-o", "json"]
+    command = [sys.executable, "-m", f"benchmarks.{benchmark}", *arguments, "-o", "json"]
     done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, check=True)
-    rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
-    return rows
+    found: dict[str, Any] = json.loads(done.stdout)
+    for row in found["rows"]:
+        names = " ".join(str(row.get(name, "")) for name in figures.names)
+        yield from (((names, field), float(row[field])) for field in figures.measured)
+    yield from ((("run", field), float(found[field])) for field in figures.of_run)
+
+
+def _line(key: Key, before: list[float], now: list[float], *, is_rate: bool) -> str:
+    best = max if is_rate else min
+    columns = []
+    for figure in (best, statistics.median):
+        ratio = figure(now) / figure(before) if is_rate else figure(before) / figure(now)
+        columns.append(f"{figure(before):10.6g} {figure(now):10.6g} {ratio:5.2f} ×")
+    return f"{key[0]:<24} {key[1]:<16}   best {columns[0]}   median {columns[1]}"
 
 
 def _git(*arguments: str) -> None:
