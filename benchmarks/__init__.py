@@ -1,1 +1,1 @@
-"""Figures, each reproduced by one command, with the machine named. No test depends on them."""
+"""Figures, each reproduced by one command that names the machine. No test depends on them."""

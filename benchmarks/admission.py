@@ -1,4 +1,4 @@
-"""The webhook's handler: an AdmissionReview's bytes in, the answer's bytes out; no network."""
+"""The webhook's handler: from the bytes of an AdmissionReview to its answer's bytes; no network."""
 
 import asyncio
 import itertools

@@ -1,24 +1,23 @@
 """The allocator's hot path: ``python -m benchmarks.allocator``.
 
-Fleets of nodes with eight cards, three quarters of them in use. Pods of several shapes are decided
-in turns, and as many that run already end, so that the fleet stays as full. Every node is scored
-for every decision (CompactFirst). Timed are
+Uses fleets of nodes with eight cards, three quarters of them in use. Pods of several shapes are
+decided in turn, and as many running pods end, so that the fleet stays equally full. Every node is
+scored for every decision (CompactFirst). These times are measured:
 
-choose     the pod's wants in, node and cards out: what Kubernetes' allocator does node by node
-handle     the pod's fact in, the record for the decision log out; nothing is left out
+choose     from the pod's request to the node and cards: Kubernetes' allocator does this per node
+handle     from the pod's fact to the record for the decision log; nothing is left out
 new shape  choose, for pods unlike any before
-slice      a node's slice with eight changed cards, until the next decision could be taken
-yard       a thousand additions in a loop, between the decisions: on an idle machine of the kind
-           named in docs/performance.md some 35 µs; if it is more, so is everything else
+slice      a node's slice with eight changed cards, until the next decision could be made
+yard       a thousand additions in a loop, between the decisions: about 35 µs on an idle machine of
+           the kind named in docs/performance.md; if it is more, the other times are longer, too
 
-Then the same fleets are given to the upstream Go allocator and to dray's compatible mode, which
-both stop at the first node that fits; the Go allocator also goes on to every node, as scoring
-would have to. It scores nothing. Without Go, and if none can be installed, those rows are left
-out, and it says so.
+Then the upstream Go allocator and dray's compatible mode get the same fleets. Both stop at the
+first node that fits. The Go allocator also runs on every node, as scoring would require, but it
+scores nothing. If Go is missing and can't be installed, those rows are left out, and the output
+says so.
 
-Figures are compared with their targets, and ratios made, by the thread's own clock: on an idle
-machine it is the time that passes, elsewhere the machine's other work is left out. ``--clock wall``
-takes the wall's instead; the rows show both.
+Targets and ratios use the thread's CPU time, which excludes other work on the machine; on an idle
+machine it is the time that passes. ``--clock wall`` uses wall time instead; the rows show both.
 """
 
 import gc
@@ -49,7 +48,7 @@ MILLION = ("--gpus", "1000000", "--shapes", "1", "--in-use", "0.01", "--samples"
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure with its target. ``target`` is the most it may be, or the least."""
+    """One figure with its target: the most that it may be, or the least."""
 
     what: str
     policy: str
@@ -58,7 +57,7 @@ class Figure:
     target: float
     at_least: bool = False
     peer: str = ""
-    """What it is compared with."""
+    """The peer with which it is compared."""
 
     @property
     def is_met(self) -> bool:
@@ -76,7 +75,7 @@ class Figure:
 
 @dataclass(slots=True)
 class Report:
-    """All that one run found; rows are reported as they come."""
+    """All results of one run; rows are reported as they come."""
 
     tells: bool
     clock: str
@@ -88,25 +87,25 @@ class Report:
     left_out: list[str] = field(default_factory=list)
 
     def say(self, text: str) -> None:
-        """Tell people something."""
+        """Print a text for people."""
         if self.tells:
             click.echo(text)
 
     def add(self, head: dict[str, Any], taken: Taken) -> None:
-        """A row of times."""
+        """Add a row of times."""
         row = {**head, **taken.row()}
         self.rows.append(row)
         self.say("  ".join(_labelled(name, one) for name, one in row.items()))
 
     def add_peer(self, gpus: int, fits: Fits, found: Peer) -> None:
-        """What the Go allocator took."""
+        """Add the times of the Go allocator."""
         for what, times in found.rows.items():
             head = {"gpus": gpus, "fits": fits.value, "what": what, "policy": "Go allocator"}
             self.rows.append({**head, **times})
             self.say("  ".join(_labelled(name, one) for name, one in self.rows[-1].items()))
 
     def of(self, gpus: int, what: str, fits: Fits = Fits.ALL, policy: str = "") -> float:
-        """A median."""
+        """The median of a row."""
         policy = policy or self.policy
         wanted = {"gpus": gpus, "what": what, "fits": fits.value, "policy": policy}
         return next(
@@ -137,7 +136,7 @@ def main(
     clock: str,
     output: str,
 ) -> None:
-    """Measure deciding on this machine, in microseconds."""
+    """Measure decisions on this machine, in microseconds."""
     report = Report(output == "text", "" if clock == "wall" else "cpu ", policy)
     report.say(f"{machine()}, load {os.getloadavg()[0]:.1f}\n")
     oracle = _oracle(report) if peers else None
@@ -207,7 +206,7 @@ def _first_fits(report: Report, samples: int, oracle: Any) -> None:
 
 
 def _own(report: Report, gpus: tuple[int, ...], shapes: tuple[int, ...]) -> Iterator[Figure]:
-    """Targets that name no peer."""
+    """Figures without a peer."""
     clock = report.clock
     for row in report.rows:
         if row["policy"] != report.policy or row["fits"] != Fits.ALL.value:
@@ -226,7 +225,7 @@ def _own(report: Report, gpus: tuple[int, ...], shapes: tuple[int, ...]) -> Iter
 
 
 def _compared(report: Report, gpus: tuple[int, ...]) -> Iterator[Figure]:
-    """Targets relative to the Go allocator, of the rows that there are."""
+    """Figures relative to the Go allocator, of the existing rows."""
     go = "Go allocator"
     measured = {(row["gpus"], row["fits"]) for row in report.rows if row["policy"] == go}
     for count, target in EVERY_NODE_TARGETS.items():

@@ -1,4 +1,4 @@
-"""Fleets whose pods come and go, for the allocator's rows, and how their times are taken."""
+"""Fleets whose pods come and go, for the allocator's rows, and the measurement of their times."""
 
 import gc
 import time
@@ -32,13 +32,13 @@ FRACTIONS = (0.1, 0.25, 0.5, 1.0)
 TFLOPS, GIB = 312, 40
 PHASES = ("Running", "Pending")
 ON_ONE_NODE = 20
-"""Pods that run from the start where only one node fits: a quarter of what it can take."""
+"""Pods that run from the start if only one node fits: a quarter of the node's capacity."""
 SELECTOR = generated_selector("A100", POOL, quantity_of(10), 20 * 2**30)
-"""Six clauses; the fourth is false of a small card."""
+"""Six clauses; the fourth is false for a small card."""
 
 
 class Fits(Enum):
-    """Which nodes have cards that pods can use; those of the others are too small."""
+    """The nodes with cards that pods can use; the cards of other nodes are too small."""
 
     ALL = "all"
     MIDDLE = "middle"
@@ -51,13 +51,13 @@ class Fits(Enum):
 
 @dataclass(slots=True)
 class Taken:
-    """Microseconds by the wall's clock and by the thread's."""
+    """Microseconds of wall time and of the thread's CPU time."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
     def time(self, what: Any, *arguments: Any) -> Any:
-        """Call it and note what that took."""
+        """Call ``what`` and note the time that it took."""
         cpu, wall = time.thread_time_ns(), time.perf_counter_ns()
         found = what(*arguments)
         self.wall.append((time.perf_counter_ns() - wall) / 1e3)
@@ -65,7 +65,7 @@ class Taken:
         return found
 
     def forget(self) -> None:
-        """What was taken to warm up does not count."""
+        """Drop the times so far: those of the warm-up do not count."""
         self.wall.clear()
         self.cpu.clear()
 
@@ -99,7 +99,7 @@ class Fleet(decision.Fleet):
         self.shapes = tuple(shape(number) for number in range(shapes))
         self.running: list[Claim] = []
         self.last: PodRequest
-        """What was decided upon last."""
+        """The request that was decided last."""
         if fits is Fits.ALL:
             self._fill(gpus, in_use)
 
@@ -122,7 +122,7 @@ class Fleet(decision.Fleet):
         self.running.append(claim)
 
     def begin(self, uid: str, spec: ClaimSpec, taken: Taken) -> None:
-        """A pod comes, is decided and committed."""
+        """Add a pod, decide it and commit it."""
         claim_fact, pod_fact = decision.pod_facts(uid, spec=spec)
         self.see(claim_fact)
         allocation = decision.allocation_in(taken.time(self.see, pod_fact))
@@ -131,19 +131,19 @@ class Fleet(decision.Fleet):
         self.running.append(claim)
 
     def end_one(self) -> None:
-        """Some pod that runs ends."""
+        """End a running pod."""
         last, at = len(self.running) - 1, self.random.randrange(len(self.running))
         self.running[at], self.running[last] = self.running[last], self.running[at]
         self.see(ClaimObserved(revision=3, claim=self.running.pop(), deleted=True))
 
     def change(self, fact: SliceObserved) -> None:
-        """Take a slice in, until the next decision could be taken."""
+        """Apply a slice, until the next decision could be made."""
         self.see(fact)
         index_of(self.state, self.state.domains[POOL], self.last)
 
 
 def shape(number: int, milli: int = 0) -> ClaimSpec:
-    """What pods of one shape ask for; all of them differ, also by ``milli``."""
+    """The request of pods of one shape. All shapes differ, also by ``milli``."""
     fraction = FRACTIONS[number % len(FRACTIONS)]
     capacity = asked(fraction)
     capacity["virtual_tflops"] = str(max(1, int(TFLOPS * fraction) - number // 4))
@@ -163,14 +163,14 @@ def asked(fraction: float) -> dict[str, str]:
 
 @dataclass(slots=True)
 class Measured:
-    """A fleet, and what its decisions took."""
+    """A fleet, and the times of its decisions."""
 
     fleet: Fleet
     rows: dict[str, Taken]
 
 
 def measure(fleet: Fleet, samples: int) -> Measured:
-    """``samples`` decisions, the shapes taking turns, then new shapes and changed slices."""
+    """Time ``samples`` decisions with the shapes in turn, then new shapes and changed slices."""
     chosen, handled, yard = Taken(), Taken(), Taken()
 
     def timed(
@@ -206,7 +206,7 @@ def _turn(fleet: Fleet, uid: str, spec: ClaimSpec, taken: Taken) -> None:
 
 
 def _new_shapes(fleet: Fleet, chosen: Taken, count: int = 20) -> Taken:
-    """Choosing for pods unlike any before."""
+    """Time the choice for pods unlike any before."""
     known = len(chosen.wall)
     for number in range(1, count + 1):
         _turn(fleet, f"new-{number}", shape(0, number), Taken())

@@ -42,20 +42,20 @@ class NoPeerError(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What allocating one claim costs the Go allocator; one goroutine, and without the
-    allocator's making, which is once per pod."""
+    """The time in which the Go allocator allocates one claim, in one goroutine. The creation of the
+    allocator, once per pod, is not included."""
 
     fitting: int
     """Nodes that fit."""
     rows: dict[str, dict[str, float]]
-    """By what was done, medians in microseconds, as `Taken.row` has them."""
+    """By operation, medians in microseconds, as in `Taken.row`."""
 
 
 def build(say: Callable[[str], None], minor: str = KUBERNETES) -> Path:
     """The oracle's command for a minor of Kubernetes, built if necessary.
 
     Raises:
-        NoPeerError: it can't be built here, and why.
+        NoPeerError: it can't be built here; with the cause.
     """
     try:
         found: Path = asyncio.run(runpy.run_path(str(BUILDING))["build_oracle"](minor, say))
@@ -65,7 +65,7 @@ def build(say: Callable[[str], None], minor: str = KUBERNETES) -> Path:
 
 
 def peer(oracle: Path, fleet: Fleet) -> Peer:
-    """The Go allocator in this fleet as it stands.
+    """Measure the Go allocator in this fleet as it is now.
 
     Raises:
         NoPeerError: it failed.
@@ -91,7 +91,7 @@ def peer(oracle: Path, fleet: Fleet) -> Peer:
 
 
 def as_published(fleet: Fleet) -> Json:
-    """The fleet as Kubernetes has it, with one claim of its first shape to be allocated."""
+    """The fleet as Kubernetes' objects, with one claim of its first shape to be allocated."""
     nodes = (f"node-{number}" for number in range(fleet.nodes))
     return {
         "slices": [_slice(fleet.slice_of(node)) for node in nodes],
@@ -127,7 +127,7 @@ def _capacity(one: Capacity) -> Json:
 
 
 def _held(claim: Claim) -> Json:
-    """What a claim holds; shares get an id each, as kube-scheduler gives them."""
+    """The devices that a claim holds. Each share gets an id, as from kube-scheduler."""
     assert claim.allocation is not None
     status = allocation_to(claim.allocation)
     for result in status["devices"]["results"]:

@@ -1,4 +1,4 @@
-"""Allocators as processes of their own on a real nats-server, and what stands in for the rest."""
+"""Allocators as separate processes on a real nats-server, and stand-ins for the rest."""
 
 import asyncio
 import sys
@@ -37,7 +37,7 @@ class Bench:
     http: aiohttp.ClientSession
 
     async def publish(self, every: Iterable[Message]) -> int:
-        """Facts into their stream, in order; how many they were."""
+        """Publish facts to their stream, in order; returns their number."""
         ahead, count = iter(every), 0
         while batch := [encode(fact, source="/bench") for fact in islice(ahead, _TOGETHER)]:
             await asyncio.gather(*(self.bus.publish(message) for message in batch))
@@ -45,14 +45,14 @@ class Bench:
         return count
 
     async def open_log(self, domain: str) -> None:
-        """The decision log of a domain, with its first record."""
+        """Create the decision log of a domain, with its first record."""
         await self.bus.ensure(log_spec(domain, 1))
         opened = Opened(domain=domain, epoch=1, writer="c", facts_sequence=0, now_unix_s=0.0)
         message = encode(opened, source="/bench").to(log_subject(domain, 1))
         await self.bus.append(message, expected_last=0)
 
     async def start(self, name: str, settings: Mapping[str, str] | None = None) -> None:
-        """An allocator, until its readiness says so."""
+        """Start an allocator; returns when it is ready."""
         port = free_port()
         page = f"http://127.0.0.1:{port}/readyz"
         environment = {
@@ -80,7 +80,7 @@ class Bench:
         return {name: process_cpu_s(pid) for name, pid in self.runner.pids().items()}
 
     def most_mib(self, name: str) -> int:
-        """The most memory that a program took so far."""
+        """The most memory that a program has used so far."""
         status = Path(f"/proc/{self.runner.pids()[name]}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) // 1024
@@ -88,7 +88,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(*, sync_interval: str = "always") -> AsyncIterator[Bench]:
-    """A nats-server of its own, gone afterwards with everything that was started on it."""
+    """A separate nats-server. It and everything that was started on it end with the block."""
     with tempfile.TemporaryDirectory() as folder:
         runner = Runner(Path(folder) / "logs")
         try:

@@ -1,8 +1,9 @@
-"""The language of selectors: ``python -m benchmarks.cel``. Every figure with its target.
+"""The language of selectors: ``python -m benchmarks.cel``. Prints every figure with its target.
 
-All figures are of one run on the machine that is named. A target is compared with the median;
-a comparison of two engines is a ratio of medians taken in turn. Times are the processor's, which
-on an idle machine are those that pass: what else runs there is left out. ``--clock wall`` is not.
+All figures are of one run on the named machine. A target is compared with the median; a comparison
+of two engines is a ratio of medians that are measured in turn. Times are CPU times, which exclude
+other work on the machine; on an idle machine they are the times that pass. ``--clock wall`` uses
+wall time.
 """
 
 import gc
@@ -26,14 +27,14 @@ from dray.cel.view import DeviceView
 
 
 class _Clock:
-    """What seconds are read from."""
+    """The clock from which seconds are read."""
 
     now: Callable[[], float] = staticmethod(time.thread_time)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One figure. ``target`` is the most it may be, or the least where ``at_least``."""
+    """One figure. ``target`` is the most that it may be, or the least if ``at_least``."""
 
     what: str
     unit: str
@@ -124,9 +125,9 @@ def _evaluating(samples: int) -> Iterator[Row]:
 
 
 def _resisting(count: int) -> Iterator[Row]:
-    """The slowest text of each kind: the best of three times, for a slow text always is one.
+    """The slowest text of each kind: the best of three times, because a slow text is always slow.
 
-    Nothing is kept of these texts, and what is there already is no business of the collector.
+    Older objects are hidden from the garbage collector, and the texts leave none behind.
     """
     slowest: dict[str, float] = {}
     accepted = 0

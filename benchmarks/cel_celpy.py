@@ -1,4 +1,4 @@
-"""An auto selector in celpy, which knows no quantities: they are given to it as functions."""
+"""An auto selector in celpy. celpy has no quantities: they are added as functions."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ def program(expression: str) -> Callable[[celtypes.Value], bool]:
 
 
 def ready(view: DeviceView) -> celtypes.Value:
-    """A device in celpy's values; making it so is not counted."""
+    """A device as celpy's values; the conversion is not measured."""
     fields = {
         "driver": view.driver,
         "attributes": {view.driver: dict(view.attributes)},

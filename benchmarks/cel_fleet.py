@@ -33,7 +33,7 @@ class Cards:
             yield f"gpu-{number}", self.card(number)
 
     def card(self, number: int) -> DeviceView:
-        """One card: fourteen attributes and four capacities, one of a kind by its uuid."""
+        """One card: fourteen attributes and four capacities, unique because of its uuid."""
         name = self._random.choice(list(MODELS))
         tflops, gib = MODELS[name]
         attributes: dict[str, AttributeValue] = {
@@ -58,14 +58,14 @@ class Cards:
 
 
 class Asked:
-    """Selectors of annotated pods, each with amounts of its own."""
+    """Selectors of annotated pods, each with its own amounts."""
 
     def __init__(self, seed: int = 2) -> None:
         self._random = random.Random(seed)
         self._given: set[str] = set()
 
     def selector(self) -> str:
-        """One that was not given before."""
+        """A selector that was not returned before."""
         while True:
             text = generated_selector(
                 self._random.choice(list(MODELS)),

@@ -1,4 +1,4 @@
-"""Bad selectors for ``benchmarks.cel``: cut, nested, huge, in no encoding, and made up."""
+"""Bad selectors for ``benchmarks.cel``: truncated, nested, huge, badly encoded, and made up."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ class Hostile:
         )
 
     def texts(self, count: int) -> Iterator[tuple[str, str]]:
-        """``count`` texts, each with the name of its kind. One in ten is a big one."""
+        """``count`` texts, each with the name of its kind. One in ten is big."""
         for number in range(count):
             kinds = self._rare if number % 10 == 0 else self._common
             name, make = kinds[number // 10 % 4 if number % 10 == 0 else number % 4]

@@ -1,16 +1,16 @@
 """Claims per second, bus to decision log: ``python -m benchmarks.claims``.
 
-A real nats-server as ``make demo`` starts it, every append on the disk before it is acknowledged
-(``sync_interval: always``); one allocator, a process as in a stack; a pool of nodes with eight
-cards. While the allocator sleeps (SIGSTOP) the facts of all pods and claims are published; then it
-goes on, and reads, decides and appends as fast as it can. From the moment it wakes until the log
-holds the last decision,
+Uses a real nats-server as ``make demo`` starts it, which writes every append to the disk before it
+acknowledges it (``sync_interval: always``); one allocator, a process as in a stack; and a pool of
+nodes with eight cards. While the allocator is stopped (SIGSTOP), the facts of all pods and claims
+are published. Then it continues, and reads, decides and appends as fast as it can. These figures
+are measured from that moment until the log has the last decision:
 
-claims/s   are pods with one claim each, by the wall's clock
-CPU µs     per claim are the allocator's and the nats-server's own, which other work moves less
-yard       a thousand additions at the same time: the pace of the machine, in µs
+claims/s   claims per second of wall time, for pods with one claim each
+CPU µs     CPU time of the allocator and of the nats-server per claim; other work affects it less
+yard       a thousand additions at the same time, in µs: the speed of the machine
 
-Nobody executes the decisions: facts about allocated claims, which follow later, are not counted.
+The decisions are not executed: facts about allocated claims, which follow later, do not count.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ LOG = log_stream(POOL, 1)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run took."""
+    """The figures of one run."""
 
     placement: str
     gpus: int
@@ -64,7 +64,7 @@ class Run:
     per_second: float = 0.0
     records: int = 0
     allocator_cpu_us: float = 0.0
-    """Per claim, as is the next."""
+    """Per claim, like the next field."""
     nats_cpu_us: float = 0.0
     yard_us: float = 0.0
 
@@ -98,7 +98,7 @@ def main(
 
 
 async def measure(placement: str, gpus: int, claims: int, sampled: float, sync: str) -> Run:
-    """One server, one allocator, all claims at once."""
+    """Measure one server and one allocator with all claims at once."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         runner = Runner(folder / "logs")
@@ -123,7 +123,7 @@ async def measure(placement: str, gpus: int, claims: int, sampled: float, sync: 
 
 
 async def _open(bus: Bus, placement: str, nodes: int) -> None:
-    """Streams, an open log, and the facts of a whole pool."""
+    """Create the streams, open a log, and publish the facts of a whole pool."""
     for spec in (*STREAMS, log_spec(POOL, 1)):
         await bus.ensure(spec)
     opened = encode(OPENED, source="/benchmark").to(log_subject(POOL, 1))
@@ -132,7 +132,7 @@ async def _open(bus: Bus, placement: str, nodes: int) -> None:
 
 
 async def _publish(bus: Bus, facts: Iterable[Message]) -> None:
-    """In order, some at once."""
+    """Publish in order, some at once."""
     batch: list[Message] = []
     for fact in facts:
         batch.append(fact)
@@ -173,7 +173,7 @@ def _allocator(access: NatsAccess, spans: Path) -> ProcessSpec:
 
 
 async def _timed(bus: Bus, runner: Runner, run: Run) -> Run:
-    """From waking the allocator to the last decision in the log."""
+    """Measure from the allocator's continuation to the last decision in the log."""
     begins = await _last(bus) + 1
     pids = runner.pids()
     before = {name: _cpu_s(pids[name]) for name in (ALLOCATOR, NATS)}
@@ -200,8 +200,8 @@ async def _last(bus: Bus) -> int:
 
 
 async def _settled(bus: Bus, before: int) -> float:
-    """Until the log has grown, and grows no more; the yard meanwhile, in µs. Reading the log would
-    cost the server."""
+    """Wait until the log has grown and grows no more; returns the yard meanwhile, in µs. Reading
+    the log would cost the server time."""
     yards: list[float] = []
     async with asyncio.timeout(DONE_WITHIN_S):
         while True:
@@ -213,7 +213,7 @@ async def _settled(bus: Bus, before: int) -> float:
 
 
 async def _read(bus: Bus, begins: int, claims: int) -> tuple[int, float]:
-    """Records until so many claims are decided, and when the log had the last one."""
+    """The number of records until all claims are decided, and when the log had the last one."""
     decided = records = 0
     async with asyncio.timeout(DONE_WITHIN_S):
         async with contextlib.aclosing(bus.read(LOG, start=begins)) as reading:

@@ -1,11 +1,12 @@
-"""What a newcomer waits for: ``python -m benchmarks.commands``.
+"""How long a new user waits for commands: ``python -m benchmarks.commands``.
 
 Starts a stack on each control plane and times `dray up`, `dray explain` and `dray --help` from
-outside, as processes. CPU is the process's own and its children's, as the kernel counts it. A pod
-of a new shape waits in admission until its derived template exists, one of a known shape does not:
-the time of both from the request to the answer. With ``--gpus 100000`` the sandbox also gets that
-many GPUs, on nodes without kubelets, before a pod that waits is explained; that takes minutes. Exit
-code 1: a median is over its limit, which holds on a machine of 2 cores that does nothing else.
+outside, as processes. CPU time is that of the process and its children, as the kernel counts it. A
+pod of a new shape waits in admission until its derived template exists; a pod of a known shape does
+not. Both are timed from the request to the answer. With ``--gpus 100000`` the sandbox also gets
+that many GPUs, on nodes without kubelets, before a waiting pod is explained; this takes minutes.
+Exit code 1: a median is over its limit. The limits are for a machine with 2 cores that does nothing
+else.
 """
 
 import asyncio
@@ -52,7 +53,7 @@ class Row:
 
     @property
     def is_over(self) -> bool:
-        """Whether a limit is not held."""
+        """Whether a limit is exceeded."""
         return self.wall_s > (self.most_wall_s or self.wall_s) or self.cpu_s > (
             self.most_cpu_s or self.cpu_s
         )
@@ -67,7 +68,7 @@ class Row:
 
 
 def _run(*arguments: str, **environment: str) -> tuple[float, float]:
-    """Wall time and CPU of a command in seconds; its output is thrown away."""
+    """Wall time and CPU time of a command in seconds; its output is discarded."""
     began, used = time.monotonic(), os.times()
     subprocess.run(
         [_DRAY, *arguments], env=os.environ | environment, check=True, capture_output=True
@@ -97,7 +98,7 @@ def measure(plane: str, times: int) -> list[Row]:
 
 
 def measure_fleet(gpus: int, times: int) -> Row:
-    """Explain a pod that waits in a pool with so many GPUs."""
+    """Explain a pod that waits in a pool with ``gpus`` GPUs."""
     _run("up", "--detach", "--control-plane", "sandbox", "--nodes", "1", "--stack", _NAME)
     try:
         kubeconfig = _kubeconfig()
@@ -116,7 +117,7 @@ def _kubeconfig() -> str:
 
 
 def _on_stack(times: int) -> tuple[list[tuple[float, float]], dict[str, list[tuple[float, float]]]]:
-    """Runs of `dray explain`, and of the creation of pods by what is known of their shapes."""
+    """Runs of `dray explain`, and of the creation of pods by whether their shape is known."""
     kubeconfig = _kubeconfig()
     asyncio.run(_create_waiting(kubeconfig))
     return _explained(kubeconfig, times), asyncio.run(_admitted(kubeconfig, times))
@@ -153,8 +154,8 @@ async def _create(kube: Kube, name: str, tflops: int) -> tuple[float, float]:
 
 
 async def _create_waiting(kubeconfig: str, more_gpus: int = 0) -> None:
-    """A pod that waits, because no GPU has so many TFLOPS; before it, GPUs of nodes without
-    kubelets."""
+    """Create a pod that waits because no GPU has enough TFLOPS; before it, add GPUs on nodes
+    without kubelets."""
     kube = await connect(kubeconfig, user_agent="dray-bench")
     try:
         await configure(kube)
@@ -177,7 +178,7 @@ async def _create_waiting(kubeconfig: str, more_gpus: int = 0) -> None:
 
 
 @click.command()
-@click.option("--times", default=5, show_default=True, help="How often each command is run.")
+@click.option("--times", default=5, show_default=True, help="How many times each command is run.")
 @click.option("--real/--no-real", default=True, help="Also on the real control plane (needs Go).")
 @click.option("--gpus", default=0, help="Also explain in a pool with so many GPUs.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")

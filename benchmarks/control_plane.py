@@ -1,11 +1,11 @@
 """Pods bound by kube-scheduler and by dray, side by side: ``python -m benchmarks.control_plane``.
 
-Three rows, each on a real control plane of its own, one after the other on this machine:
+Three rows, each on its own real control plane, one after the other on this machine:
 kube-scheduler with one claim per pod, dray with the same claims on dedicated nodes, and
-kube-scheduler with no claims at all, which is what the API server can do. Nodes are Node
-objects and ResourceSlices; nothing runs on them, so that only the binding is measured. Other
-work on the machine moves pods per second; CPU time per pod, and the rows among each other, it
-moves less. ``--gang 4``: the same pods in PodGroups of Kubernetes of four.
+kube-scheduler without claims, which shows the limit of the API server. Nodes are Node objects and
+ResourceSlices; nothing runs on them, so that only the binding is measured. Other work on the
+machine affects pods per second; it affects CPU time per pod, and the comparison of rows, less.
+``--gang 4``: the same pods in Kubernetes PodGroups of four.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from dray.api.errors import DrayError
 from dray_sandbox.controlplane.build import wanted_minor
 
 _LEAST_WRITES = 0.005
-"""Per pod; what is rarer is no work per pod."""
+"""Writes per pod; rarer writes do not belong to each pod."""
 _FIRST_WITH_GROUPS = 37
 
 
@@ -75,7 +75,7 @@ def main(
     stacks: Path | None,
     output: str,
 ) -> None:
-    """Bind pods by kube-scheduler and by dray on real control planes, and say what it took."""
+    """Bind pods by kube-scheduler and by dray on real control planes, and print the figures."""
     if gang and int(wanted_minor().split(".")[1]) < _FIRST_WITH_GROUPS:
         raise click.UsageError(
             f"Kubernetes {wanted_minor()} has no such PodGroups: set DRAY_KUBERNETES=1."
@@ -112,7 +112,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
     bound_ms = {
         name: (outcome.bound.cpu_s[name] - before.cpu_s[name]) * 1000 / pods for name in cpu_ms
     }
-    # Some writes of a row that was too slow are for pods that were not bound: they count nowhere.
+    # Some writes of a row that was too slow are for pods that were not bound: don't count them.
     counted = quiet.writes - before.writes if pods == outcome.created else Counter[str]()
     writes = {
         what: count / pods
@@ -139,7 +139,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
 
 
 def in_words(result: dict[str, Any]) -> str:
-    """The figures for people."""
+    """The figures as text for people."""
     rows = result["rows"]
     lines = [
         result["machine"],

@@ -1,4 +1,4 @@
-"""Counting the pods of a row that have a node."""
+"""Counts the pods of a row that have a node."""
 
 import asyncio
 import time
@@ -42,7 +42,8 @@ class Bound:
     async def until(
         self, count: int, within_s: float, reported: Callable[[int], None] = lambda count: None
     ) -> bool:
-        """Wait for so many; whether they came in time. ``reported`` is called every 500."""
+        """Wait for ``count`` pods; returns whether they were bound in time. ``reported`` is called
+        every 500 pods."""
         outcome = self.count
         try:
             async with asyncio.timeout(within_s):

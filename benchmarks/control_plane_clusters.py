@@ -1,5 +1,5 @@
-"""The clusters that rows are measured on: a control plane of their own with its fleet, with or
-without dray, started empty on the same machine."""
+"""The clusters on which rows are measured: each has its own control plane and fleet, with or
+without dray, and starts empty on the same machine."""
 
 import contextlib
 import shutil
@@ -36,7 +36,7 @@ _SAMPLED = 0.01
 """Share of pods with a trace, as an installation of this size would have it."""
 GROUPS_SERVED = ("scheduling.k8s.io/v1beta1",)
 GROUP_GATES = ("GenericWorkload", "DRAWorkloadResourceClaims")
-"""PodGroups of Kubernetes, which 1.37 has and does not serve by default."""
+"""Gates of Kubernetes PodGroups, which 1.37 has but does not serve by default."""
 Progress = Callable[[str], None]
 
 
@@ -71,9 +71,9 @@ class _Programs(Runner):
 async def cluster_of(
     size: Size, progress: Progress, profile: Path | None, *, dray: bool
 ) -> AsyncIterator[Cluster]:
-    """Start it, furnish it with nodes and the claims that hold their cards, and end it.
+    """Start a cluster, create its nodes and the claims that hold their cards; stop it at the end.
 
-    ``profile``: the folder that profiles of dray's services are written to; None: none are made.
+    ``profile``: the folder for profiles of dray's services; None: no profiles.
     """
     starting = _with_dray(size, progress, profile) if dray else _without_dray(size, progress)
     async with starting as cluster:

@@ -40,7 +40,7 @@ ANNOTATIONS = {
     DRA_CEL_EXPRESSION: 'device.attributes["model"] == "A100" && '
     'device.attributes["phase"] == "Running"',
 }
-"""What every pod asks for: with the pool's clause a selector of three."""
+"""The request of every pod. With the pool's clause, its selector has three clauses."""
 DEDICATED = {"key": DEDICATED_TAINT, "value": POOL, "effect": "NoSchedule"}
 BASE_SPEC: dict[str, Any] = {
     "spec": {
@@ -70,11 +70,11 @@ class Size:
     """Per node."""
     pods: int
     full: float
-    """Share of the cards that are held before the first pod comes."""
+    """Share of the cards that are held before the first pod is created."""
     within_s: float = 600.0
-    """How long a row may bind its pods."""
+    """How long a row may take to bind its pods."""
     gang: int = 0
-    """Pods of each PodGroup of Kubernetes; 0: pods are in no group."""
+    """Pods of each Kubernetes PodGroup; 0: pods are in no group."""
 
     def simulated(self) -> tuple[SimulatedNode, ...]:
         """The nodes, all in one pool."""
@@ -87,12 +87,12 @@ class Size:
 
 
 def state_of(node: SimulatedNode, *, dray: bool) -> NodeState:
-    """What the node's agent knows: nothing changes when the bus tells it."""
+    """The state that the node's agent knows; facts from the bus do not change it."""
     return NodeState(node.name, pool=POOL, owner=OWNER_DRAY if dray else OWNER_KUBE_SCHEDULER)
 
 
 def base_template() -> Object:
-    """What the user of dray writes."""
+    """The base template that a user of dray writes."""
     return {
         "apiVersion": TEMPLATES.api_version,
         "kind": TEMPLATES.kind,
@@ -102,7 +102,7 @@ def base_template() -> Object:
 
 
 def derived_template() -> Object:
-    """The template that dray would derive for these pods, for those who do without dray."""
+    """The template that dray would derive for these pods, for rows without dray."""
     base = TemplateObserved(
         revision=1, namespace=NAMESPACE, name=BASE_TEMPLATE, labels={}, spec=BASE_SPEC
     )
@@ -122,7 +122,7 @@ def derived_template() -> Object:
 
 
 def pod_group(name: str, pods: int) -> Object:
-    """A PodGroup that starts with so many pods."""
+    """A PodGroup that starts with ``pods`` pods."""
     policy = {"gang": {"minCount": pods}}
     return {
         "apiVersion": NATIVE_POD_GROUPS.api_version,
@@ -183,7 +183,7 @@ def _share(node: SimulatedNode, device: Object) -> Object:
         "pool": node.name,
         "device": device["name"],
         "shareID": str(uuid5(_NAMESPACE_OF_SHARES, device["name"])),
-        # What a claim that states nothing takes: every capacity's default.
+        # A claim that states no amounts takes the default of every capacity.
         "consumedCapacity": {
             name: entry["requestPolicy"]["default"] for name, entry in device["capacity"].items()
         },

@@ -1,4 +1,4 @@
-"""What a run costs: CPU time of each program from /proc, writes from kube-apiserver's counters."""
+"""The costs of a run: CPU time of programs from /proc, writes from kube-apiserver's counters."""
 
 import json
 import os
@@ -13,11 +13,11 @@ from pathlib import Path
 import aiohttp
 
 CLIENT = "this benchmark"
-"""Its own process: creates the pods and watches for their binding."""
+"""The benchmark's own process: creates the pods and watches for their binding."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _WRITES = ("POST", "PUT", "PATCH", "DELETE", "APPLY")
 _NOT_COUNTED = ("leases", "subjectaccessreviews", "tokenreviews")
-"""Renewals come by the clock, not by the pod; reviews write nothing."""
+"""Lease renewals depend on time, not on pods; reviews write nothing."""
 _REQUEST = re.compile(
     r"^apiserver_request_total\{(?P<labels>[^}]*)\} (?P<count>\S+)$", re.MULTILINE
 )
@@ -26,15 +26,15 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Counters at one moment. Differences are what counts."""
+    """Counters at one moment. Only differences of two readings have a meaning."""
 
     at_s: float
     cpu_s: Mapping[str, float]
     """Seconds of CPU time by program."""
     machine_s: float
-    """Seconds of CPU time that anything on this machine took."""
+    """Seconds of CPU time that all programs on this machine used."""
     writes: Counter[str] = field(default_factory=Counter)
-    """Requests by ``verb resource/subresource``; refused ones have the status code behind."""
+    """Requests by ``verb resource/subresource``; for refused ones, the status code follows."""
 
 
 class Meter:
@@ -82,7 +82,7 @@ def machine_cpu_s() -> float:
 
 
 def writes_in(metrics: str) -> Counter[str]:
-    """Requests that change something, by what they change."""
+    """Requests that change objects, by verb and resource."""
     found: Counter[str] = Counter()
     for match in _REQUEST.finditer(metrics):
         labels = dict(_LABEL.findall(match["labels"]))

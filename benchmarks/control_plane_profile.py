@@ -1,4 +1,4 @@
-"""Sampled stacks, summed up by what was being done and by whose code did it."""
+"""Sampled stacks, summed up by dray's functions and by packages."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The rows that are compared: who schedules, on what cluster, and how its pods fare."""
+"""The rows that are compared: the scheduler, its cluster, and the figures of its pods."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ _QUIET_WITHIN_S = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way to get pods onto nodes."""
+    """One way to bind pods to nodes."""
 
     key: str
     title: str
@@ -42,18 +42,18 @@ ROWS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was measured of a row."""
+    """The measurements of a row."""
 
     row: Row
     pods: int
-    """Bound ones; fewer than were created where the time did not suffice."""
+    """Bound pods; fewer than were created if the time was too short."""
     created: int
     bound_s: float
     """From the first creation to the last binding."""
     before: Reading
     bound: Reading
     quiet: Reading
-    """Once nothing was written any more: reports written later count, too."""
+    """When writes had ended, so that later reports count, too."""
     stacks: Mapping[str, Path] = field(default_factory=dict)
     """Profiles by program."""
 
@@ -61,9 +61,9 @@ class Outcome:
 async def run_row(row: Row, size: Size, progress: Progress, profile: Path | None) -> Outcome:
     """Build the row's cluster, create its pods, and measure until all is quiet.
 
-    ``profile``: the folder that profiles are written to; None: nothing is profiled.
+    ``profile``: the folder for profiles; None: no profiles.
     A row that takes longer than ``size.within_s`` is measured until then.
-    Raises PermanentError for what could not be started, or where not even the warm-up is bound.
+    Raises PermanentError if a program could not be started, or if the warm-up is not bound.
     """
     async with cluster_of(size, progress, profile, dray=row.dray) as cluster:
         bound = Bound(cluster.kube)

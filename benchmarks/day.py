@@ -1,12 +1,13 @@
-"""A day in fast motion: ``python -m benchmarks.day``.
+"""A day in virtual time: ``python -m benchmarks.day``.
 
-Pods with GPUs arrive and leave all day, in the simulation of dray's services on a virtual clock:
-the real code of all four services on the bus and the API server in memory, without faults. After
-each hour it prints what is kept: per service the objects that it can reach and their bytes; the
-bytes of the streams; the open file descriptors and the resident memory of the whole process. It
-fails if a figure after the last hour differs by more than 10 % (and 64 KiB) from the one after
-the first: something grows for ever. Streams with a limit in bytes (events, recordings, dead
-letters) are not counted, nor caches with a limit (but their memory is resident).
+Pods with GPUs are created and deleted all day, in the simulation of dray's services on a virtual
+clock: the real code of all four services, on the in-memory bus and API server, without faults.
+After each hour it prints what is kept: per service, the number and bytes of the objects that it can
+reach; the bytes of the streams; the open file descriptors and the resident memory of the whole
+process. It fails if a figure after the last hour differs by more than 10 % (and 64 KiB) from the
+figure after the first hour, because then something grows for ever. Streams with a limit in bytes
+(events, recordings, dead letters) and caches with a limit are not counted, but their memory is
+resident.
 """
 
 import asyncio
@@ -47,11 +48,11 @@ _LEAST_BYTES: Final = 2**16
 _EVENTS_KEPT_S: Final = 3600.0
 """kube-apiserver's default of ``--event-ttl``."""
 _IN_MEMORY: Final = "/dev/shm" if os.path.isdir("/dev/shm") else None
-"""Where the node-agents' files are: their writes wait for no disk."""
+"""The folder of the node-agents' files, so that their writes wait for no disk."""
 _REQUESTS: Final = tuple(
     itertools.product((DEDICATED, SHARED), (30, 100, 156), (4, 10, 40), (1, 1, 1, 2))
 )
-"""Pool, TFLOPS, GiB and number of GPUs. The first hour has all."""
+"""Pool, TFLOPS, GiB and number of GPUs. The first hour has all of them."""
 _OUTSIDE: Final = (
     types.ModuleType,
     types.FunctionType,
@@ -67,9 +68,9 @@ _OUTSIDE: Final = (
     SimulationTrace,
     VirtualLoop,
 )
-"""What is not the service's own: code, the servers, and the simulation."""
+"""Objects that do not belong to the service: code, the servers, and the simulation."""
 _BOUNDED: Final = (PoolNodes,)
-"""Caches that fill for longer than an hour, up to a limit that a test shows: PoolNodes numbers the
+"""Caches that fill for longer than an hour, up to a limit that a test checks: PoolNodes numbers the
 states of nodes that it has seen."""
 _LIMITED: Final = {spec.name for spec in STREAMS if spec.max_bytes is not None}
 
@@ -129,7 +130,7 @@ class Day:
         self.rows: list[dict[str, float]] = []
 
     async def run(self) -> None:
-        """All hours."""
+        """Run all hours."""
         number = 0
         for hour in range(1, self._hours + 1):
             while number < self._pods * hour / self._hours:
@@ -162,7 +163,7 @@ class Day:
         self._forget_events()
 
     def _forget_events(self) -> None:
-        """As the API server does. Events are in the order of their creation."""
+        """Drop old events, as the API server does. Events are in the order of their creation."""
         events = self._world.kube.store.of(EVENTS)
         before_unix_s = self._world.loop.now_unix_s() - _EVENTS_KEPT_S
         while events:
@@ -176,7 +177,7 @@ _NOT_COMPARED: Final = ("hour", "pods", "pods left", "cpu s")
 
 
 def growth(rows: list[dict[str, float]]) -> dict[str, float]:
-    """By figure, the last hour's as a ratio of the first's."""
+    """By figure, the ratio of the last hour to the first."""
     first, last = rows[0], rows[-1]
     return {name: last[name] / max(first[name], 1) for name in first if name not in _NOT_COMPARED}
 
@@ -219,7 +220,8 @@ def main(hours: int, pods: int, seed: int, output: str) -> None:
 def run_day(
     hours: int, pods: int, folder: Path, *, seed: int = 1, pace: Pace | None = None
 ) -> tuple[Day, int]:
-    """The day, and how many pods were bound. Raises AssertionError for a violated invariant."""
+    """Run a day; returns it, and the number of bound pods. Raises AssertionError for a violated
+    invariant."""
     pace = pace or Pace()
     clusters: list[DayCluster] = []
     days: list[Day] = []

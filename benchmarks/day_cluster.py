@@ -56,16 +56,16 @@ class Pace:
 
     hour_s: float = 3600.0
     life_s: float = 20.0
-    """How long a pod runs at most."""
+    """The longest time that a pod runs."""
     settling_s: float = 220.0
-    """After each hour, until its pods have ended and logs are trimmed."""
+    """The time after each hour until its pods have ended and logs are trimmed."""
     log_kept_s: float = 60.0
-    """Checkpoints are as far apart."""
+    """Also the time between two checkpoints."""
     trim_every_s: float = 60.0
 
 
 class DayCluster:
-    """Replaces processes of a simulation, and calls what only requests reach."""
+    """Replaces processes of a simulation, and calls the code that only requests reach."""
 
     def __init__(self, world: SimulatedWorld, folder: Path, pace: Pace) -> None:
         self._world = world
@@ -86,14 +86,14 @@ class DayCluster:
         self.services = (*SERVICES, *(f"agent-{node}" for node in world.gpus))
 
     def roots(self, service: str) -> list[Any]:
-        """What a service keeps can be reached from here."""
+        """The objects from which everything that a service keeps can be reached."""
         process = self._world.processes[service].process
         tasks: list[Any] = [] if process is None else list(process.tasks)
         node = service.removeprefix("agent-")
         return [*tasks, *([self._webhook] if service == WEBHOOK else ()), self._preparers.get(node)]
 
     async def admit(self, pod: Object) -> Object:
-        """The pod after the webhook. Raises ValueError if it is denied."""
+        """The pod as the webhook admits it. Raises ValueError if it is denied."""
         assert self._webhook is not None
         metadata = pod["metadata"]
         request = AdmissionRequest(
@@ -108,13 +108,13 @@ class DayCluster:
         return made
 
     async def prepare(self, node: str, claims: list[ClaimRef]) -> bool:
-        """Whether the node's agent has prepared the claims."""
+        """Let the node's agent prepare the claims; returns whether it did."""
         work = self._preparers[node].prepare(claims)
         answers = await self._in_process(f"agent-{node}", work)
         return not any(isinstance(answer, str) for answer in answers.values())
 
     async def unprepare(self, node: str, claims: list[ClaimRef]) -> None:
-        """The node's agent forgets the claims."""
+        """Let the node's agent unprepare the claims."""
         await self._in_process(f"agent-{node}", self._preparers[node].unprepare(claims))
 
     async def _in_process(self, name: str, work: Coroutine[Any, Any, T]) -> T:
@@ -187,7 +187,7 @@ class _PreparingKubelets(PollingKubelets):
         )
 
     async def unprepare(self, pod: Object) -> None:
-        """The node's agent forgets the pod's claims."""
+        """Let the node's agent unprepare the pod's claims."""
         await self._cluster.unprepare(pod["spec"]["nodeName"], await self._claims_of(pod))
 
     async def _claims_of(self, pod: Object) -> list[ClaimRef]:

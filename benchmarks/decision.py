@@ -1,4 +1,4 @@
-"""The allocator's core: a pod's fact in, its decision out; no bus. Every decision is committed."""
+"""The allocator's core without a bus: from a pod's fact to its decision, which is committed."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ def measure(samples: int, nodes: int) -> list[float]:
 
 
 def pool_facts(mode: str = names.COMPACT_FIRST) -> Iterator[Fact]:
-    """The pool, before its log is opened."""
+    """The facts of the pool, before its log is opened."""
     yield DeviceClassObserved(revision=1, device_class=DeviceClass(names.DEVICE_CLASS))
     policy = Policy("policy", "u", placement=mode, version=1)
     yield PolicyObserved(revision=1, policy=policy)
@@ -62,7 +62,7 @@ def pool_facts(mode: str = names.COMPACT_FIRST) -> Iterator[Fact]:
 
 
 def fleet_facts(nodes: int, make: MakeSlice | None = None) -> Iterator[Fact]:
-    """``nodes`` nodes with their cards; then the facts are complete."""
+    """The facts of ``nodes`` nodes with their cards; then the facts are complete."""
     for name in (f"node-{number}" for number in range(nodes)):
         yield SliceObserved(revision=1, slice=(make or slice_of)(name))
         made = Node(name, f"u-{name}", POOL, cpu_milli=64_000, memory_bytes=2**39, pods=1_000)
@@ -84,7 +84,7 @@ def slice_of(
 def pod_facts(
     uid: str, traceparent: str = "", spec: ClaimSpec | None = None
 ) -> tuple[ClaimObserved, PodObserved]:
-    """A pod that asks for a fraction of a card, and its claim."""
+    """The facts of a pod that requests a fraction of a card, and of its claim."""
     claim = Claim(f"claim-{uid}", "ns", f"{uid}-gpu", 1, POOL, spec or SPEC, uid, uid)
     reference = PodClaim(names.CLAIM_REFERENCE, claim.name, "template")
     pod = Pod(
@@ -128,40 +128,40 @@ class Fleet:
         return took_s
 
     def see(self, fact: Fact) -> list[Effect]:
-        """The next fact; the effects it had."""
+        """Apply the next fact; returns its effects."""
         self.facts += 1
         return self.do(FactSeen(self.facts, fact))
 
     def do(self, event: Event) -> list[Effect]:
-        """An event; what it appends is read back after the effects were taken."""
+        """Apply an event; returns its effects. What it appended is read back afterwards."""
         effects = self.effects_of(event)
         self.read_back(effects)
         return effects
 
     def effects_of(self, event: Event) -> list[Effect]:
-        """The effects of an event, without what is read back."""
+        """Apply an event, without reading anything back; returns its effects."""
         effects = handle(self.state, event)
         while self.state.unfinished:
             effects += handle(self.state, Continue())
         return effects
 
     def read_back(self, effects: list[Effect]) -> None:
-        """What was appended comes back as the next records of the log."""
+        """Read what was appended as the next records of the log."""
         for effect in effects:
             if isinstance(effect, Append):
                 self.record(effect.record)
 
     def record(self, record: object) -> None:
-        """The next record of the log."""
+        """Apply the next record of the log."""
         self.records += 1
         handle(self.state, RecordSeen(POOL, 1, self.records, record))  # type: ignore[arg-type]
 
 
 def allocation_in(effects: list[Effect]) -> Allocation:
-    """What the one pod decided upon gets.
+    """The allocation of the one pod that was decided.
 
     Raises:
-        StopIteration: none was.
+        StopIteration: no pod was decided.
     """
     return next(
         made.allocation

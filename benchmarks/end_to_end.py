@@ -1,4 +1,4 @@
-"""A pod's way on a whole local stack: from its creation to its devices prepared."""
+"""A pod on a whole local stack, from its creation until its devices are prepared."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _PREPARED_WITHIN_S = 30.0
 def measure(
     control_plane: ControlPlane, samples: int, progress: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Milliseconds from creation to prepared, one pod at a time, by who binds.
+    """Milliseconds from a pod's creation until it is prepared, one pod at a time, by who binds it.
 
     Raises:
         PermanentError: a pod was not prepared within 30 s.

@@ -1,9 +1,9 @@
 """The path of a claim's fact through the allocator: from the bus to the appended record.
 
-Counts the modules that are entered, and how often each is entered from another module, for a pod
-that asks for a fraction of a GPU of a pool with one node, on the bus in memory. A pod like it was
+Counts the modules that are entered, and how many times each is entered from another module. The pod
+requests a fraction of a GPU of a pool with one node, on the in-memory bus. A similar pod was
 decided before, so that caches are filled. The scores that a replica keeps for people, of some
-decisions per tick, are left out: they enter four modules more. Speed is not measured.
+decisions per tick, are left out: they enter four more modules. Speed is not measured.
 
     python -m benchmarks.fact_path
 """
@@ -37,7 +37,7 @@ _PODS = 3
 def entered(prefix: str) -> Iterator[Counter[str]]:
     """Count the calls into each module of a package that come from another of its modules.
 
-    Generators and coroutines count once, when they are called, and not when they go on.
+    Generators and coroutines count once, when they are called, and not when they continue.
     """
     counts: Counter[str] = Counter()
     seen: set[int] = set()
@@ -66,7 +66,7 @@ def entered(prefix: str) -> Iterator[Counter[str]]:
 
 
 async def path() -> Counter[str]:
-    """Modules of the allocator, and how often each was entered from another one."""
+    """Modules of the allocator, and how many times each was entered from another one."""
     bus = MemoryBus()
     for spec in (*STREAMS, log_spec(POOL, 1)):
         await bus.ensure(spec)

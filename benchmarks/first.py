@@ -1,7 +1,7 @@
 """The baseline: ``python -m benchmarks.first``. Figures to compare with, not targets.
 
-Prints the machine, then p50 and p99 of the webhook's handler and of the allocator's decision,
-and p50 of a pod's way from creation to prepared on each control plane.
+Prints the machine, then p50 and p99 of the webhook's handler and of the allocator's decision, and
+p50 of the time from a pod's creation until it is prepared, on each control plane.
 """
 
 import json
@@ -22,7 +22,7 @@ NODES = (3, 125)
 @click.option("--real/--no-real", default=True, help="Also on the real control plane (needs Go).")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 def main(samples: int, pods: int, real: bool, output: str) -> None:
-    """Measure admission, decision and a pod's whole way on this machine."""
+    """Measure admission, decision and a pod's whole start on this machine."""
     results: list[dict[str, Any]] = []
 
     def note(what: str, unit: str, taken: list[float]) -> None:
@@ -53,7 +53,7 @@ def _progress(line: str) -> None:
 
 
 def _silent(line: str) -> None:
-    """JSON is all there is."""
+    """Print no progress: the output is only JSON."""
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """An allocator that starts with nothing: ``python -m benchmarks.from_nothing``.
 
-The facts of a fleet in use lie in the stream of a real nats-server: nodes with eight cards, their
+The stream of a real nats-server has the facts of a fleet in use: nodes with eight cards, their
 slices and health, claims that hold shares of the cards, and (``--pods``) the pods that run on them.
-One more pod waits. Then one allocator is started as a process of its own. Timed are, from then,
+One more pod waits. Then one allocator is started as a separate process. Times from then are
 
-ready     until its readiness says so: every fact is folded
-decided   until the decision about the pod that waits is in the log
+ready     until it is ready: every fact is folded
+decided   until the decision about the waiting pod is in the log
 
-CPU is the process's own, as the kernel counts it, when it was ready and when the pod was decided.
+CPU time is that of the process, as the kernel counts it, until it was ready and until the decision.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _WITHIN_S = 300.0
 
 
 def facts(nodes: int, claims: int, *, pods: bool) -> Iterator[Fact]:
-    """All that the stream holds, in the order of a claim-controller that lists everything."""
+    """The content of the stream, in the order of a claim-controller that lists everything."""
     yield from decision.pool_facts()
     *fleet, synced, tick = decision.fleet_facts(nodes)
     running = _running_on(nodes, claims if pods else 0)
@@ -80,7 +80,7 @@ def _running(number: int, nodes: int, *, pods: bool) -> Iterator[Fact]:
 
 
 async def measure(nodes: int, claims: int, *, pods: bool, times: int) -> list[dict[str, Any]]:
-    """Rows of seconds; the allocator is started ``times`` times, each over a log of its own."""
+    """Rows of seconds. The allocator is started ``times`` times, each time with a new log."""
     async with bench(sync_interval="2m") as made:
         await made.open_log(POOL)
         count = await made.publish(facts(nodes, claims, pods=pods))

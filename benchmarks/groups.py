@@ -1,13 +1,14 @@
 """Decisions on groups of pods, in memory: ``python -m benchmarks.groups``.
 
-gang         the last pod of a gang of 512 pods × 8 GPUs in, its decision out, on 10 000 nodes
-impossible   the same for a gang that is larger than the pool: the record that says so
-event        1 000 gangs wait on a full pool; a claim ends, and the step that follows, with all
-             groups that it concerns; gangs that wait for room, for pods, for minResources
-single       one pod's decision, where no group exists and where 1 000 wait
+gang         from the last pod of a gang of 512 pods × 8 GPUs to its decision, on 10 000 nodes
+impossible   the same for a gang that is larger than the pool, to the record that says so
+event        1 000 gangs wait on a full pool; a claim ends: the step that follows, with all groups
+             that it concerns; gangs that wait for room, for pods, for minResources
+single       one pod's decision, if no group exists and if 1 000 wait
 
-All times are of the replica's core, without a bus, by the thread's own clock: on an idle machine it
-is the time that passes. Those of a gang end with the record, all others with the last effect.
+All times are those of the replica's core, without a bus, in CPU time of the thread: on an idle
+machine it is the time that passes. The times of a gang end with the record, all others with the
+last effect.
 """
 
 import gc
@@ -38,7 +39,7 @@ WHOLE = {"virtual_tflops": "312", "virtual_vram": "40Gi"}
 
 
 def cards(count: int) -> ClaimSpec:
-    """A claim of so many whole cards."""
+    """A claim of ``count`` whole cards."""
     request = DeviceRequest(
         names.GPU_REQUEST,
         names.DEVICE_CLASS,
@@ -55,7 +56,7 @@ class Fleet(decision.Fleet):
     def group(
         self, name: str, minimum: int, resources: Mapping[str, str] = MappingProxyType({})
     ) -> GroupKey:
-        """A PodGroup; ``resources``: its minResources."""
+        """Create a PodGroup; ``resources``: its minResources."""
         key = GroupKey(VOLCANO, "ns", name)
         uid = f"group-{name}"
         group = PodGroup(key=key, uid=uid, minimum=minimum, min_resources=dict(resources))
@@ -63,14 +64,14 @@ class Fleet(decision.Fleet):
         return key
 
     def members(self, key: GroupKey, count: int, spec: ClaimSpec) -> Iterator[PodObserved]:
-        """The facts of its pods; their claims are seen as they are read."""
+        """The facts of a group's pods; their claims are applied as the facts are read."""
         for number in range(count):
             claim_fact, pod_fact = decision.pod_facts(f"{key.name}-{number:04}", spec=spec)
             self.follow(claim_fact)
             yield replace(pod_fact, pod=replace(pod_fact.pod, member=GroupMember(key)))
 
     def follow(self, fact: Fact) -> None:
-        """A fact that others follow at once, as in a burst: it is only applied."""
+        """Only apply a fact, as if other facts followed at once, in a burst."""
         self.facts += 1
         self.do(FactSeen(self.facts, fact, more=True))
 
@@ -90,12 +91,12 @@ class Fleet(decision.Fleet):
         return took_ms, effects
 
     def occupy(self, nodes: int) -> None:
-        """All cards of the nodes are in use, each by a claim of its own."""
+        """Let all cards of the nodes be in use, each by its own claim."""
         for number in range(nodes * decision.GPUS_PER_NODE):
             self.claim(number)
 
     def claim(self, number: int, *, ended: bool = False) -> float:
-        """A claim that uses a card comes or ends; the milliseconds that this took."""
+        """Add or end a claim that uses a card; returns the milliseconds that this took."""
         node = f"node-{number // decision.GPUS_PER_NODE}"
         device = DeviceId(names.DRIVER, node, f"{node}-gpu-{number % decision.GPUS_PER_NODE}")
         allocation = Allocation((AllocatedDevice(names.GPU_REQUEST, device, None, WHOLE),))
@@ -122,7 +123,7 @@ def reasons(effects: list[Effect]) -> str:
 
 @dataclass(slots=True)
 class Sizes:
-    """How large the rows are."""
+    """The sizes of the rows."""
 
     nodes: int
     gang: int

@@ -1,19 +1,19 @@
 """A claim-controller and an allocator in a large cluster: ``python -m benchmarks.leader``.
 
-5 000 nodes with eight cards, 100 000 pods (half of them foreign) with a claim each, 1 000 pools and
-500 namespaces lie in an API server in memory (``leader_api``), which is read as a real one, and the
-facts in a real nats-server. With ``--api real`` the API server is a real one, and the cluster a
-fifth as large (``leader_real``). Two claim-controllers and an allocator, which serves all pools,
-run as processes of their own. Timed are
+An in-memory API server (``leader_api``), which is read as a real one, has 5 000 nodes with eight
+cards, 100 000 pods (half of them foreign) with a claim each, 1 000 pools and 500 namespaces. The
+facts are in a real nats-server. With ``--api real`` the API server is a real one, and the cluster
+is a fifth as large (``leader_real``). Two claim-controllers and an allocator, which serves all
+pools, run as separate processes. These figures of the claim-controllers are measured:
 
-ready     from the first one's start until it leads and has published everything
-steady    CPU at 100 changes a second
-takeover  from the first one's SIGTERM until the second one leads and has published everything
+ready     from the start of the first one until it leads and has published everything
+steady    CPU time at 100 changes a second
+takeover  from the SIGTERM to the first one until the second leads and has published everything
 
-of the allocator the time from its start until it is ready, and CPU at the same changes, and of all
-the longest step of the event loop, by CPU time (a step that another process interrupts
-is no longer), and the most memory. CPU times until ready and of the takeover are printed, too: on a
-machine with other work they say more than the wall's clock. Exits with 1 where a figure is above
+For the allocator: the time from its start until it is ready, and the CPU time at the same changes.
+For all: the longest step of the event loop, in CPU time (which does not grow if another process
+interrupts the step), and the most memory. CPU times until ready and of the takeover are printed,
+too: on a machine with other work they say more than wall time. Exits with 1 if a figure is above
 its limit.
 """
 
@@ -53,7 +53,7 @@ LIMITS: Final = {
     "allocator_most_mib": 1024.0,
     "allocator_steady_cpu_share": 0.4,
 }
-"""What no figure may exceed."""
+"""The limits of the figures."""
 RATE_PER_S: Final = 100
 _API, _NATS = "api", "nats-server"
 _FIRST, _SECOND, _ALLOCATOR = "claim-controller-1", "claim-controller-2", "allocator-1"
@@ -63,7 +63,7 @@ _POLL_S: Final = 0.1
 _QUIET_SHARE: Final = 0.15
 """Share of a core."""
 _SHOWN: Final = 5
-"""Longest steps that are named."""
+"""How many of the longest steps are named."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Bench:
     http: aiohttp.ClientSession
     kubeconfig: Path
     change: Callable[[int], Awaitable[None]]
-    """Change so many objects a second from now on."""
+    """Change this many objects a second from now on."""
     ports: dict[str, int]
 
     async def start(self, name: str) -> None:
@@ -99,7 +99,7 @@ class Bench:
         await self.runner.start(program)
 
     def steps_file(self, name: str) -> Path:
-        """Where a claim-controller notes its long steps."""
+        """The file in which a claim-controller notes its long steps."""
         return self.folder / f"{name}.steps"
 
     async def until_leads(self, name: str) -> None:
@@ -128,7 +128,7 @@ class Bench:
         return await self._page(name, "healthz") is not None
 
     def most_mib(self, name: str) -> float:
-        """The most memory that a program took so far."""
+        """The most memory that a program has used so far."""
         status = Path(f"/proc/{self.runner.pids()[name]}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
@@ -146,7 +146,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(*, small: bool, real: bool = False) -> AsyncIterator[Bench]:
-    """An API server with the cluster, and a nats-server; gone afterwards with everything."""
+    """An API server with the cluster, and a nats-server. Everything ends with the block."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         runner = Runner(folder / "logs")
@@ -168,7 +168,7 @@ async def bench(*, small: bool, real: bool = False) -> AsyncIterator[Bench]:
 async def _start_memory_api(
     runner: Runner, http: aiohttp.ClientSession, folder: Path, *, small: bool
 ) -> Callable[[int], Awaitable[None]]:
-    """Start the API server in memory; what changes its objects."""
+    """Start the in-memory API server; returns the function that changes its objects."""
     port = free_port()
     api = f"http://127.0.0.1:{port}"
     argv = (sys.executable, "-m", "benchmarks.leader_api", "--port", str(port))

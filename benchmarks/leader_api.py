@@ -1,7 +1,7 @@
-"""An API server in memory for ``benchmarks.leader``: ``python -m benchmarks.leader_api``.
+"""An in-memory API server for ``benchmarks.leader``: ``python -m benchmarks.leader_api``.
 
-It holds JSON texts, answers lists in pages, and sends watches what changes: a client reads them as
-it reads a real server's. It checks little: what is written is stored.
+It stores JSON texts, answers lists in pages, and sends changes to watches, so that a client reads
+it like a real server. It checks little and stores whatever is written.
 """
 
 import asyncio
@@ -47,12 +47,12 @@ _PATH = re.compile(
     r"^/(?:api/v1|apis/([^/]+)/([^/]+))(?:/namespaces/([^/]+))?/([a-z]+)(?:/([^/]+))?(?:/([a-z]+))?$"
 )
 _SORTED_KEYS = (BIND_REQUESTS.group,)
-"""Groups of custom resources, whose keys a server writes sorted."""
+"""Groups of custom resources: a server writes their keys sorted."""
 _BOOKMARK_S = 30.0
 
 
 class StoredKind:
-    """The objects of one kind, and the changes of them."""
+    """The objects of one kind, and their changes."""
 
     def __init__(self, api_version: str) -> None:
         self.api_version = api_version
@@ -81,14 +81,14 @@ class LeaderApi:
             kind.changes.clear()
 
     def kind(self, group: str, plural: str) -> StoredKind:
-        """The objects of a kind; none yet where it is new."""
+        """The objects of a kind; empty if the kind is new."""
         name = f"{group}/{plural}"
         if name not in self._kinds:
             self._kinds[name] = StoredKind("")
         return self._kinds[name]
 
     def store(self, group: str, plural: str, obj: Object) -> bytes:
-        """Store an object under the next revision; its text."""
+        """Store an object under the next revision; returns its text."""
         kind, metadata = self.kind(group, plural), obj["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
         self._revision += 1
@@ -118,7 +118,7 @@ class LeaderApi:
         changed.set()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Any request."""
+        """Answer any request."""
         if request.path == "/version":
             return web.json_response({"gitVersion": "v1.36.3"})
         if request.path == "/bench/churn":
@@ -259,8 +259,8 @@ class LeaderApi:
         return web.Response(body=text, status=201, content_type="application/json")
 
     async def _change(self, rate_per_s: float) -> None:
-        """Change objects as a busy cluster does, so many a second: phases of pods and heartbeats of
-        nodes; pods of both kinds come and go with their claims."""
+        """Change ``rate_per_s`` objects a second, as in a busy cluster: phases of pods and
+        heartbeats of nodes; pods of both kinds are created and deleted with their claims."""
         began_s, size = time.monotonic(), self._size
         for number in itertools.count():
             rest_s = began_s + number / rate_per_s - time.monotonic()
@@ -281,7 +281,7 @@ class LeaderApi:
             self._replace(turn, number // 10)
 
     def _replace(self, turn: int, round_: int) -> None:
-        """Even rounds take a pod of dray's away with its claim, odd ones make it again."""
+        """Even rounds delete a dray pod with its claim, odd rounds create it again."""
         number, life = round_ // 2 % self._size.own_pods, round_ // 2 // self._size.own_pods
         if round_ % 2 == 0:
             resource, old = (

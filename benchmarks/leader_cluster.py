@@ -1,7 +1,7 @@
 """The objects of a large cluster as an API server stores them: JSON texts, by kind.
 
-Half of the pods use claims of dray's class and run on the cards; the others are foreign, and each
-refers to a claim of another driver. Everything is settled, as if dray had run for a while.
+Half of the pods use claims of dray's class and run on the cards. The others are foreign: each
+refers to a claim of another driver. The state is stable, as if dray had run for a while.
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ _SHAPE = '{"spec":{"devices":{"requests":[{"exactly":{"count":1}}]}}}'
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """How many objects there are."""
+    """The numbers of objects."""
 
     nodes: int
     gpus: int
@@ -104,7 +104,7 @@ def _nodes(size: ClusterSize) -> Iterator[tuple[Resource, Object]]:
 
 
 def pool_of(node: int, size: ClusterSize) -> str:
-    """The name of the pool that has a node."""
+    """The name of a node's pool."""
     return f"pool-{node % size.pools}"
 
 
@@ -148,8 +148,8 @@ def _node(name: str, pool: str) -> Object:
 
 
 def own_claim(number: int, size: ClusterSize, life: int = 0) -> Object:
-    """A claim of dray's class that holds a share of a card; ``life`` tells apart those that one
-    name had one after the other."""
+    """A claim of dray's class that holds a share of a card; ``life`` distinguishes successive
+    claims of the same name."""
     node = _node_of(number, size)
     name, namespace = f"own-{number}-gpu", _namespace(number % size.namespaces)
     device = f"node-{node}-gpu-{number // size.nodes % size.gpus}"
@@ -311,7 +311,7 @@ def _uid(*parts: str) -> str:
 
 
 def _metadata(kind: str, name: str, namespace: str = "") -> Object:
-    """As Go writes it: the name first, uid and resourceVersion next to each other."""
+    """Metadata as Go writes it: the name first, uid and resourceVersion next to each other."""
     metadata: Object = {"name": name}
     if namespace:
         metadata["namespace"] = namespace

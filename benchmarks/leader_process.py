@@ -1,7 +1,8 @@
 """A service that notes its long steps: ``python -m benchmarks.leader_process MODULE FILE``.
 
-A step is what the event loop runs without a pause. Steps of ``LEAST_S`` and more are written to the
-file, one JSON object a line: when it ended (Unix time), how long it took, its CPU time, what ran.
+A step is work that the event loop runs without a pause. Steps of ``LEAST_S`` and more are written
+to the file, one JSON object per line: the end (Unix time), the duration, the CPU time, and the
+name of the work.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ class Step(msgspec.Struct):
 
 
 def note_steps(run: Callable[[Any], None], out: TextIO) -> Callable[[Any], None]:
-    """``asyncio.Handle._run``, with a line for every long step."""
+    """``asyncio.Handle._run`` that also writes a line for every long step."""
 
     def noted(handle: Any) -> None:
         began_s, cpu_s = time.perf_counter(), time.thread_time()

@@ -51,7 +51,7 @@ class RealCluster:
         self._changes: asyncio.Task[None] | None = None
 
     async def change(self, rate_per_s: int) -> None:
-        """Change so many objects a second from now on; 0: none."""
+        """Change this many objects a second from now on; 0: none."""
         if self._changes is not None:
             self._changes.cancel()
             await asyncio.wait([self._changes])
@@ -84,9 +84,9 @@ class RealCluster:
         await run_limited(write, by_pod.values())
 
     async def _write_pod(self, objects: dict[Resource, Object]) -> None:
-        """A pod, then its claim and BindRequest, which name its UID."""
+        """Create a pod, then its claim and BindRequest, which name its UID."""
         pod = objects.pop(PODS)
-        # A reference to a template would have Kubernetes make another claim.
+        # A reference to a template would make Kubernetes create another claim.
         reference = pod["spec"]["resourceClaims"][0]
         (status,) = pod["status"].pop("resourceClaimStatuses")
         del reference["resourceClaimTemplateName"]
@@ -116,7 +116,7 @@ class RealCluster:
                 await asyncio.sleep(1 / rate_per_s)
 
     async def _change_one(self, number: int) -> None:
-        """An annotation of a pod of dray, of a foreign one, or of a node."""
+        """Change an annotation of a dray pod, of a foreign pod, or of a node."""
         patch = {"metadata": {"annotations": {"example.com/beat": str(number)}}}
         if number % 10 < 8:
             kind = "foreign" if number % 2 else "own"

@@ -1,4 +1,4 @@
-"""The machine a figure was taken on, and how figures are summed up."""
+"""The machine on which a figure was measured, and summaries of figures."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ def machine() -> str:
 
 
 def add_a_thousand() -> int:
-    """A yard to hold figures against: what it takes tells the machine's pace at that moment."""
+    """A reference for figures: its duration shows the speed of the machine at that moment."""
     total = 0
     for number in range(1000):
         total += number

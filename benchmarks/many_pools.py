@@ -1,9 +1,9 @@
-"""What an allocator that serves many pools costs: ``python -m benchmarks.many_pools``.
+"""The costs of an allocator that serves many pools: ``python -m benchmarks.many_pools``.
 
-CPU time per fact of a new claim, and of the same claim once it is allocated, with one pool and with
-many; the facts concern one pool. And the time in which the leases of all pools are renewed at once
-by a real nats-server that syncs every write: a replica renews a quarter at a time. Exits with 1
-where that takes more than a tenth of the leases' duration.
+Measures the CPU time per fact of a new claim, and per fact of the same claim once it is allocated,
+with one pool and with many; the facts concern one pool. Also measures the time in which the leases
+of all pools are renewed at once on a real nats-server that syncs every write; a replica renews a
+quarter at a time. Exits with 1 if that takes more than a tenth of the leases' duration.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class Replica:
         self.see(Tick(revision=1, now_unix_s=1.0))
 
     def see(self, fact: Fact) -> None:
-        """The next fact."""
+        """Apply the next fact."""
         self._facts += 1
         self._do(FactSeen(self._facts, fact))
 

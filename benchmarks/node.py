@@ -1,9 +1,10 @@
 """A node with a real kubelet, as root: ``python -m benchmarks.node``. Needs Go, as real tests do.
 
-Pods run as containers on one node with eight simulated GPUs, one after the other unless it says
-otherwise. The node-agent is a process of its own; CPU time is the process's, as the kernel counts
-it. ``prepare`` is what the agent takes from the kubelet's call to its answer, with the checkpoint
-on the disk. Exit code 1: a figure is above its limit, which holds on 2 cores that do nothing else.
+Pods run as containers on one node with eight simulated GPUs, one after the other unless stated
+otherwise. The node-agent is a separate process; CPU time is that of the process, as the kernel
+counts it. ``prepare`` is the agent's time from the kubelet's call to its answer, with the
+checkpoint on the disk. Exit code 1: a figure is above its limit. The limits are for 2 cores that do
+nothing else.
 """
 
 import asyncio
@@ -64,19 +65,19 @@ LIMITS: Final[dict[str, dict[str, float]]] = {
     "joining node: agent registered → published, ms": {"": 300.0},
     "joining node: agent registered → first pod started, ms": {"": 5000.0},
 }
-"""The most that figures may be; an empty key: the only figure of a row."""
+"""The limits of figures; an empty key: the only figure of a row."""
 STAGES: Final = ("allocated", "bound", "prepared", "started")
-"""What a pod with GPUs goes through; one without is bound and started."""
+"""The stages of a pod with GPUs; a pod without GPUs is only bound and started."""
 _SAMPLED: Final = 0.01
 """The share of the pods that is traced."""
 _WITHIN_S: Final = 300.0
 _CREATE_EVERY_S: Final = 0.25
-"""How often a pod is created during a rolling update."""
+"""The period after which another pod is created during a rolling update."""
 
 
 @dataclass(slots=True)
 class Bench:
-    """A running stack, and what was seen of its pods."""
+    """A running stack, and observations of its pods."""
 
     stack: Stack
     kube: Kube
@@ -84,19 +85,19 @@ class Bench:
     started_s: dict[str, float] = field(default_factory=dict)
     """When a pod's container was seen to run, by name."""
     runs: dict[str, str] = field(default_factory=dict)
-    """Which container of a pod that is, by the pod's name."""
+    """The container that was seen to run, by the pod's name."""
     published_s: float = 0.0
-    """When a slice of the node was seen to come or change."""
+    """When a slice of the node was last seen to be created or changed."""
     reached_s: dict[tuple[str, str], float] = field(default_factory=dict)
-    """When a pod was first seen to have reached a stage, by stage and the pod's name."""
+    """When a pod was first seen to have reached a stage, by stage and pod name."""
     pod_of: dict[str, str] = field(default_factory=dict)
     """A claim's pod, by the claim's name."""
     prepared_ms: dict[str, float] = field(default_factory=dict)
-    """What the preparation of a claim took, by the claim's name, which begins with its pod's."""
+    """The duration of a claim's preparation, by the claim's name, which begins with its pod's."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait for a condition of what was seen."""
+        """Wait until the observations fulfil a condition."""
         async with asyncio.timeout(_WITHIN_S):
             while not is_so():
                 self.changed.clear()
@@ -157,7 +158,7 @@ class Bench:
             self.changed.set()
 
     async def preparations(self, prefix: str, count: int) -> list[float]:
-        """What the claims of pods took whose names begin so, once there are as many."""
+        """Preparation times of claims of pods with this prefix, once there are ``count``."""
 
         def found() -> list[float]:
             return [ms for name, ms in self.prepared_ms.items() if name.startswith(prefix)]
@@ -166,13 +167,13 @@ class Bench:
         return found()
 
     async def run(self, *pods: Object) -> list[float]:
-        """Create pods at once, and delete them; milliseconds until each of them ran."""
+        """Create pods at once, then delete them; returns milliseconds until each of them ran."""
         started_ms = await self.start(*pods)
         await self.delete(*pods)
         return started_ms
 
     async def start(self, *pods: Object) -> list[float]:
-        """Create pods at once; milliseconds until each of them ran."""
+        """Create pods at once; returns milliseconds until each of them ran."""
         names = [pod["metadata"]["name"] for pod in pods]
         began_s = time.monotonic()
         for name in names:
@@ -187,7 +188,7 @@ class Bench:
             await self.kube.delete(PODS, pod["metadata"]["name"], "default", grace_period_s=0)
 
     def agent_pid(self) -> int:
-        """The node-agent itself, which the process that entered its node has started."""
+        """The process id of the node-agent, a child of the process that entered the node."""
         pid = self.stack.runner.pids()[AGENT]
         while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             pid = int(children[0])
@@ -220,7 +221,7 @@ class Bench:
 
 
 def pod(name: str, gpus: int) -> Object:
-    """A pod with small shares of as many GPUs; none: without GPUs, on the same node."""
+    """A pod with small shares of ``gpus`` GPUs; 0: a pod without GPUs, on the same node."""
     annotations = {
         GPUPOOL: POOL,
         TFLOPS_REQUEST: "1",
@@ -362,7 +363,7 @@ async def _health(made: Bench) -> float:
 
 
 async def _offered(made: Bench) -> Mapping[str, Any]:
-    """From a health event on: until the kubelet gives one GPU less to pods, and until it has
+    """The times from a health event until the kubelet offers one GPU less to pods, and until it has
     written that to its Node, which it does every ``nodeStatusUpdateFrequency``."""
     kubelet_ms, node_ms = list[float](), list[float]()
     for _ in range(5):
@@ -416,7 +417,7 @@ async def _restart(made: Bench) -> Mapping[str, float]:
 
 
 async def _rolling_update(made: Bench) -> Mapping[str, float]:
-    """Create pods, while the agent is replaced as by a DaemonSet with ``maxSurge: 1``."""
+    """Create pods while the agent is replaced as by a DaemonSet with ``maxSurge: 1``."""
     created_s, is_over = dict[str, float](), asyncio.Event()
 
     async def create() -> None:
@@ -444,8 +445,8 @@ async def _rolling_update(made: Bench) -> Mapping[str, float]:
 
 
 async def _born_meanwhile(made: Bench) -> Mapping[str, float]:
-    """A pod that is created while the node has no agent: the old one has ended, and the new one
-    starts."""
+    """Create a pod while the node has no agent: the old agent has ended, and the new one is
+    starting."""
     await made.stack.runner.stop(AGENT)
     created_s = time.monotonic()
     await made.kube.create(PODS, pod("meanwhile", 1), "default")
@@ -457,7 +458,7 @@ async def _born_meanwhile(made: Bench) -> Mapping[str, float]:
 
 
 async def _reboot(made: Bench) -> Mapping[str, float]:
-    """Cut the node's power under pods, and start it again."""
+    """Cut the node's power while pods run, and start it again."""
     names = [f"reboot-{number}" for number in range(GPUS)]
     for name in names:
         await made.kube.create(PODS, pod(name, 1), "default")
@@ -498,10 +499,10 @@ async def _join(made: Bench) -> Mapping[str, float]:
 
 
 async def _until(is_so: Callable[[], Awaitable[bool]], began_s: float) -> float:
-    """Milliseconds until it was so."""
+    """Wait until the condition holds; returns milliseconds since ``began_s``."""
     async with asyncio.timeout(_WITHIN_S):
         while not await is_so():  # noqa: ASYNC110 - files tell nobody
-            await asyncio.sleep(0.02)  # a kubelet answers at most 100 questions a second
+            await asyncio.sleep(0.02)  # a kubelet answers at most 100 requests a second
     return (time.monotonic() - began_s) * 1000
 
 

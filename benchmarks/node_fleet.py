@@ -43,7 +43,7 @@ _NO_FOLDER = Path("/nonexistent")
 
 @dataclass(slots=True)
 class _FleetNode:
-    """One node, and what was published for it."""
+    """One node, and the objects that were published for it."""
 
     node: SimulatedNode
     state: NodeState
@@ -76,8 +76,8 @@ class NodeFleet:
         self._members = {node.name: _FleetNode(node, state_of(node)) for node in nodes}
 
     async def publish(self, on_progress: Callable[[int], None] = lambda count: None) -> None:
-        """Make every Node ready and publish its slice; ``on_progress`` gets the number of nodes
-        done.
+        """Make every Node ready and publish its slice; ``on_progress`` gets the number of finished
+        nodes.
 
         Objects of an earlier fleet of the same nodes are replaced.
         """

@@ -1,4 +1,4 @@
-"""Answers to requests for consumers, where a benchmark or test runs without a claim-controller."""
+"""Answers requests for consumers if a benchmark or test runs without a claim-controller."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,15 +1,16 @@
 """Allocators that share a fleet: ``python -m benchmarks.replicas``.
 
-Allocators are processes of their own on a real nats-server, over pools of 8 nodes with eight cards
-each. This process stands in for the rest: it makes pods with a claim, reads every decision log, and
-commits what is decided. Measured are, one after the other,
+Allocators are separate processes on a real nats-server, with pools of 8 nodes with eight cards
+each. This process stands in for the rest: it creates pods with a claim, reads every decision log,
+and commits the decisions. These figures are measured one after the other:
 
 joined    from the readiness of one more allocator until it serves its share of the pools
 taken     from the kill of one (SIGKILL) until the others have decided in every pool that it served
 cpu       milliseconds of CPU time of all allocators per claim, by the number of allocators, each
           with the load that one had; and ("one load") all of them with the load that one had
 
-Every decision is checked: no claim twice, no device over its capacity, none left out.
+Every decision is checked: no claim is decided twice, no device exceeds its capacity, and no claim
+is left out.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ from dray.messages.facts import (
 NODES = 8
 _WITHIN_S = 60.0
 _IN_FLIGHT = 192
-"""Claims on their way at a time for each allocator, so that it has always something to do."""
+"""Undecided claims at a time for each allocator, so that it always has work."""
 _TOGETHER = 64
 _TFLOPS = 312
 
@@ -59,28 +60,28 @@ class WrongError(Exception):
 
 @dataclass(slots=True)
 class Fleet:
-    """The pools of a bench, and everything that was decided in them."""
+    """The pools of a bench, and all decisions in them."""
 
     made: Bench
     pools: tuple[str, ...]
     claims: dict[str, Any] = field(default_factory=dict)
-    """Claims as they are now, by uid."""
+    """The current claims, by uid."""
     decided: dict[str, str] = field(default_factory=dict)
-    """Who decided, by claim."""
+    """The allocator that decided, by claim."""
     used: Counter[str] = field(default_factory=Counter)
-    """TFLOPS of the devices that are given away."""
+    """Allocated TFLOPS, by device."""
     writers: dict[str, str] = field(default_factory=dict)
-    """Who wrote last, by pool."""
+    """The last writer, by pool."""
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def open(self) -> None:
-        """Configuration, logs, nodes; then the facts are complete."""
+        """Publish the configuration, logs and nodes; then the facts are complete."""
         for pool in self.pools:
             await self.made.open_log(pool)
         await self.made.publish(_facts(self.pools))
 
     async def read(self, pool: str) -> None:
-        """Every record of a pool's log; what is decided is committed."""
+        """Read every record of a pool's log, and commit the decisions."""
         async for delivered in self.made.bus.read(log_stream(pool, 1)):
             record = decode_record(delivered.payload)
             self.writers[pool] = record.writer
@@ -104,7 +105,7 @@ class Fleet:
         return ClaimObserved(revision=2, claim=known)
 
     async def submit(self, pods: Sequence[tuple[str, str]]) -> None:
-        """Pods by pool and uid, each with a claim."""
+        """Publish pods, given by pool and uid, each with a claim."""
         facts: list[Message] = []
         for pool, uid in pods:
             claim_fact, pod_fact = decision.pod_facts(uid)
@@ -114,19 +115,19 @@ class Fleet:
         await self.made.publish(facts)
 
     async def until(self, *uids: str) -> None:
-        """Until these pods are decided."""
+        """Wait until these pods are decided."""
         async with asyncio.timeout(_WITHIN_S), self.changed:
             await self.changed.wait_for(lambda: all(f"claim-{uid}" in self.decided for uid in uids))
 
     async def round(self, name: str) -> dict[str, str]:
-        """One pod in every pool, decided; who decided, by pool."""
+        """Let one pod be decided in every pool; returns who decided, by pool."""
         uids = {pool: f"{name}-{pool}" for pool in self.pools}
         await self.submit(tuple(uids.items()))
         await self.until(*uids.values())
         return {pool: self.decided[f"claim-{uid}"] for pool, uid in uids.items()}
 
     async def load(self, name: str, claims: int, in_flight: int) -> None:
-        """Pods in all pools in turn, so many of them on their way at any time."""
+        """Submit pods to all pools in turn, with ``in_flight`` undecided ones at any time."""
         uids = [f"{name}-{number}" for number in range(claims)]
         for first in range(0, claims, _TOGETHER):
             ahead = range(first, min(claims, first + _TOGETHER))
@@ -173,7 +174,7 @@ async def measure(pools: int, replicas: int, claims: int) -> list[dict[str, Any]
 
 
 async def _joined(fleet: Fleet, count: int) -> dict[str, Any]:
-    """Start one more; seconds from its readiness until it serves its share."""
+    """Start one more allocator; measure seconds from its readiness until it serves its share."""
     name = f"allocator-{count}"
     most = -(-len(fleet.pools) // count)
     share = len(fleet.pools) - (count - 1) * most
@@ -201,7 +202,8 @@ def _cpu_s(fleet: Fleet) -> float:
 
 
 async def _taken(fleet: Fleet, replicas: int) -> dict[str, Any]:
-    """Kill one that serves several pools; seconds until all of them are decided in again."""
+    """Kill an allocator that serves several pools; measure seconds until others decide in all of
+    them."""
     victim = f"allocator-{replicas}"
     before = await fleet.round("before")
     began = time.monotonic()

@@ -1,8 +1,8 @@
 """A module run under a sampling profiler: ``python -m benchmarks.sampled FOLDER MODULE``.
 
-SIGUSR1 begins, a second one writes ``FOLDER/<pid>.stacks``: one line per stack, outermost frame
-first, and how many times it was met (the form that flame graphs are drawn from). A sample is
-taken every 4 ms of the process's CPU time; waiting costs nothing and is not seen.
+SIGUSR1 starts sampling; a second one writes ``FOLDER/<pid>.stacks``: one line per stack, outermost
+frame first, and how many times it was sampled (the input format of flame graphs). A sample is taken
+every 4 ms of the process's CPU time, so waiting is not sampled.
 """
 
 import os
@@ -28,7 +28,7 @@ class Sampler:
         """Listen for the two signals."""
         signal.signal(signal.SIGPROF, self._sample)
         signal.signal(signal.SIGUSR1, self._toggle)
-        # A system call that a sample interrupts goes on by itself.
+        # A system call that a sample interrupts continues by itself.
         signal.siginterrupt(signal.SIGPROF, False)
         signal.siginterrupt(signal.SIGUSR1, False)
 

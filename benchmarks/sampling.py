@@ -1,8 +1,8 @@
-"""What tracing costs the allocator: ``python -m benchmarks.sampling``.
+"""The cost of tracing for the allocator: ``python -m benchmarks.sampling``.
 
-Core and shell on the in-memory bus decide the same pods, with no tracing and with a share of
-them sampled, in turn; each pair gives a ratio. Spans go to a file, one write each, which costs
-more than OTLP's batches. CPU time is compared as well: other work on the machine moves it less.
+Core and shell on the in-memory bus decide the same pods, in turn without tracing and with a share
+of them sampled; each pair gives a ratio. Spans go to a file, one write each, which costs more than
+OTLP's batches. CPU time is compared as well: other work on the machine affects it less.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ def measure(pairs: int, pods: int, nodes: int, ratio: float) -> tuple[list[Run],
 
 
 def _ratio(off: list[float], sampled: list[float]) -> float:
-    """How much of the throughput is left."""
+    """The share of the throughput that is left."""
     return statistics.median(a / b for a, b in zip(off, sampled, strict=True))
 
 
@@ -112,7 +112,7 @@ def _tracing(path: Path, *, on: bool) -> Iterator[None]:
 
 
 async def _decide(pods: int, nodes: int, share: float) -> Run:
-    """From the first pod's fact to the last decision in the log."""
+    """Measure from the first pod's fact to the last decision in the log."""
     bus = await _bus(nodes)
     state = AllocatorState(AllocatorOptions(writer="bench"))
     metrics = _Metrics(state)

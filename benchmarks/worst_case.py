@@ -1,9 +1,9 @@
-"""``python -m benchmarks.worst_case``: claims with combinations without end, and who ends how.
+"""``python -m benchmarks.worst_case``: how allocators end on claims with too many combinations.
 
-The same node, devices and claim, as Kubernetes has them, are given to the upstream Go allocator
+The same node, devices and claim, as Kubernetes' objects, are given to the upstream Go allocator
 (the oracle's, with the 10 s after which kube-scheduler gives up a node), to `dray allocate`'s
-compatible mode, and to dray's allocator as it serves: a pod's fact in, its reasons for waiting
-out. All bounds are the defaults.
+compatible mode, and to dray's allocator as it serves, from a pod's fact to its reasons for waiting.
+All bounds are the defaults.
 """
 
 import json
@@ -44,17 +44,17 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A claim that nothing fits, which trying every combination does not find out."""
+    """A claim that no devices fit; trying every combination takes too long to find that out."""
 
     title: str
     groups: int
-    """The devices' groups, in turns."""
+    """How many groups the devices have; devices are assigned to them in turn."""
     devices: int
     claim: Json
     """``spec.devices``."""
 
     def question(self) -> Json:
-        """As the oracle reads it."""
+        """The input as the oracle reads it."""
         return {
             "id": "worst",
             "k8s": KUBERNETES,
@@ -116,14 +116,14 @@ INPUTS = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How one of them ended on one input."""
+    """How one allocator ended on one input."""
 
     input: str
     who: str
     wall_s: float
     cpu_s: float
     outcome: str
-    """Its last words."""
+    """Its final message."""
 
 
 class Clock:
@@ -134,7 +134,7 @@ class Clock:
         self._wall_s, self._cpu_s = time.perf_counter(), self._used_s()
 
     def read(self) -> tuple[float, float]:
-        """Seconds by the wall's clock, and of CPU time."""
+        """Seconds of wall time and of CPU time."""
         return time.perf_counter() - self._wall_s, self._used_s() - self._cpu_s
 
     def _used_s(self) -> float:
@@ -204,7 +204,7 @@ def served(one: Input, placement: str) -> Row:
 
 
 def rows(oracle: Path | None) -> Iterator[Row]:
-    """Everybody on every input; without the Go allocator where there is none."""
+    """Every allocator on every input; without the Go allocator if there is none."""
     for one in INPUTS:
         if oracle is not None:
             yield upstream(oracle, one)
@@ -225,7 +225,7 @@ def _oracle(say: Callable[[str], None]) -> Path | None:
 @click.option("--peer/--no-peer", "peers", default=True, help="Ask the Go allocator, too.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 def main(peers: bool, output: str) -> None:
-    """Ask each allocator for what takes for ever if every combination is tried."""
+    """Give each allocator claims that take for ever if every combination is tried."""
     head = f"{machine()}, load {os.getloadavg()[0]:.1f}"
     found = rows(_oracle(lambda text: click.echo(text, err=True)) if peers else None)
     if output == "json":

@@ -1,1 +1,1 @@
-"""Programs that build and prove dray. Nothing of dray imports them, and no image holds them."""
+"""Programs that build and prove dray. No part of dray imports them, and no image contains them."""

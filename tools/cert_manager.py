@@ -17,7 +17,7 @@ _FOLDER: Final = checkout() / "tests" / "conformance" / "cert-manager"
 
 
 def cert_manager_program() -> GoProgram:
-    """In the version that the module file pins."""
+    """cert-manager in the version that the module file pins."""
     version = golang.required_version(_FOLDER, "go.mod", _MODULE)
     return GoProgram(
         module=_FOLDER,
@@ -30,13 +30,12 @@ def cert_manager_program() -> GoProgram:
 
 
 async def build_cert_manager(progress: Callable[[str], None]) -> Path:
-    """Its path; built now if the cache has none. Raises BuildError, ToolchainError."""
+    """The binary's path; built now if the cache has none. Raises BuildError, ToolchainError."""
     return await golang.build(cert_manager_program(), progress)
 
 
 async def custom_resources(progress: Callable[[str], None]) -> Path:
-    """The folder of its CustomResourceDefinitions, in Go's cache of modules. Raises
-    ToolchainError."""
+    """The folder of its CustomResourceDefinitions, in Go's module cache. Raises ToolchainError."""
     needed = toolchain.find_toolchain(cert_manager_program().oldest_go())
     go = await toolchain.install(needed, progress)
     command = [go, "mod", "download", "-json", _MODULE]

@@ -1,4 +1,4 @@
-"""A command as a process group of its own, with the wall and CPU time it took."""
+"""A command in its own process group, with its wall and CPU time."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ class Ended:
 
 
 class Command:
-    """Starts at once. Reads nothing; prints to ``log``, or to where this process prints."""
+    """Starts at once. Reads nothing; prints to ``log``, else to the output of this process."""
 
     def __init__(self, words: Sequence[str], log: Path | None = None, *, niceness: int = 0) -> None:
         self._began_s = time.monotonic()
@@ -56,7 +56,7 @@ class Command:
         return self._ended
 
     def stop(self) -> None:
-        """End the whole group: SIGINT, and SIGKILL to those that are left after 30 s."""
+        """End the whole group: SIGINT, then SIGKILL to processes that are left after 30 s."""
         if self._ended is not None:
             return
         deadline = time.monotonic() + _STOP_WITHIN_S
@@ -75,7 +75,8 @@ class Command:
 def run(
     words: Sequence[str], log: Path | None = None, *, tick: Callable[[], None] = lambda: None
 ) -> Ended:
-    """How the command ended; ``tick`` is called while it runs. It is stopped if this is."""
+    """Run a command; returns how it ended. ``tick`` is called while it runs. If this call is
+    interrupted, the command is stopped."""
     command = Command(words, log)
     try:
         while (ended := command.poll()) is None:

@@ -15,7 +15,7 @@ be imported, Helm 3's can't."""
 
 
 def helm_program(major: int = NEWEST) -> GoProgram:
-    """In the version that the module file pins."""
+    """Helm in the version that the module file pins."""
     folder, tool = _MODULES[major]
     module = checkout() / "tests" / "conformance" / folder
     path = f"helm.sh/helm/v{major}"
@@ -33,5 +33,5 @@ def helm_program(major: int = NEWEST) -> GoProgram:
 
 
 async def build_helm(progress: Callable[[str], None], major: int = NEWEST) -> Path:
-    """Its path; built now if the cache has none. Raises BuildError, ToolchainError."""
+    """The binary's path; built now if the cache has none. Raises BuildError, ToolchainError."""
     return await golang.build(helm_program(major), progress)

@@ -1,4 +1,4 @@
-"""``python -m tools.node_packages``: install what real nodes need of Debian's packages."""
+"""``python -m tools.node_packages``: install the Debian packages that real nodes need."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ _INSTALL = (*_APT, "install", "--yes", "--no-install-recommends")
 
 
 def main() -> int:
-    """Exit code 0: all is there; 1: it can't be installed, and why."""
+    """Exit code 0: all packages are installed; 1: one can't be installed; prints why."""
     packages = missing_packages()
     if not packages:
         print("real nodes need no further package")
@@ -22,7 +22,7 @@ def main() -> int:
 
 
 def install(packages: Sequence[str]) -> int:
-    """Install Debian's packages; the exit code, with a line that says why."""
+    """Install Debian packages; returns the exit code, and prints why if it fails."""
     names = " ".join(packages)
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         print(f"error: install {names} as root, or what your distribution has for them")

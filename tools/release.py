@@ -1,4 +1,4 @@
-"""``python -m tools.release``: all that belongs to a release, into ``dist`` (``make release``).
+"""``python -m tools.release``: build all parts of a release in ``dist`` (``make release``).
 
 python -m tools.release            wheel, sdist, images, chart, SBOMs, checksums
 python -m tools.release pack       keep the chart and the commit for tests of later upgrades
@@ -22,7 +22,7 @@ CHECKSUMS = "SHA256SUMS"
 
 
 def main() -> int:
-    """0: done; 1: something failed, and what."""
+    """Exit code 0: done; 1: something failed; prints what."""
     try:
         if sys.argv[1:] == ["pack"]:
             _pack()
@@ -48,7 +48,7 @@ def _release(options: list[str]) -> None:
 
 
 def _pack() -> None:
-    """Only from a clean checkout: the images are built from the commit later."""
+    """Works only in a clean checkout: the images are built from the commit later."""
     changed = _output("git", "status", "--porcelain")
     if changed:
         raise OSError(f"commit first, there are changes:\n{changed}")

@@ -34,7 +34,7 @@ class RetryingKube(KubeApi):
     async def create(
         self, resource: Resource, obj: Object, namespace: str = "", *, dry_run: bool = False
     ) -> Object:
-        """See ``Kube.create``; returns what an attempt without an answer created."""
+        """See ``Kube.create``; also returns an object that an attempt without an answer created."""
         tries = 0
 
         async def act() -> Object:

@@ -1,4 +1,4 @@
-"""What a rolling update of node-agents does to one node, with ``maxSurge: 1``."""
+"""The effect of a rolling update of node-agents on one node, with ``maxSurge: 1``."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from dray_sandbox.tcp_ports import free_port
 
 
 async def start_second_agent(stack: Stack, agent: str) -> str:
-    """Start another node-agent for the node of one, and wait until it is ready; its name."""
+    """Start a second node-agent for the node of ``agent``; returns its name once it is ready."""
     runner, port = stack.runner, free_port()
     health = f"http://127.0.0.1:{port}/readyz"
     old = runner.program(agent)

@@ -10,7 +10,7 @@ _SHELLS = ("bash", "zsh", "fish")
 
 
 def main() -> int:
-    """Exit code 0: all are there; 1: one can't be installed, and why."""
+    """Exit code 0: all are installed; 1: one can't be installed; prints why."""
     missing = [shell for shell in _SHELLS if shutil.which(shell) is None]
     return install(missing) if missing else 0
 

@@ -1,7 +1,7 @@
 """The size of the product, and its import cycles: ``python -m tools.sizes [--revision COMMIT]``.
 
 Prints files and lines of Python, imports between the product's modules, and import cycles between
-modules and between packages. If a package has packages of its own, its modules count one by one.
+modules and between packages. If a package has subpackages, its modules count one by one.
 """
 
 import argparse
@@ -21,7 +21,7 @@ FOLDERS = ("shared", "services", "cli", "sandbox")
 
 
 def sources(root: Path) -> dict[str, Path]:
-    """The packages of the product, with the folders that hold them."""
+    """The packages of the product, with the folders that contain them."""
     found = (path.parent for folder in FOLDERS for path in root.glob(f"{folder}/**/__init__.py"))
     return {
         package.name: package.parent
@@ -31,7 +31,7 @@ def sources(root: Path) -> dict[str, Path]:
 
 
 def packages_of(modules: Iterable[str]) -> dict[str, str]:
-    """Per module its package, or the module itself if its package has packages of its own."""
+    """By module: its package, or the module itself if its package has subpackages."""
     known = set(modules)
     packages = {module.rpartition(".")[0] for module in known}
     outer = {package.rpartition(".")[0] for package in packages}
@@ -44,7 +44,7 @@ def packages_of(modules: Iterable[str]) -> dict[str, str]:
 
 
 def cycles(imports: Mapping[str, set[str]]) -> list[set[str]]:
-    """The largest sets of names that import each other, directly or not."""
+    """The largest sets of names that import each other, directly or indirectly."""
     reached = {name: _reached(name, imports) for name in imports}
     found: list[set[str]] = []
     for name, targets in reached.items():

@@ -1,10 +1,10 @@
-"""Modules of the product that nothing of it uses: ``python -m tools.unused_modules``.
+"""Modules of the product that no part of it uses: ``python -m tools.unused_modules``.
 
 A module is used if a program reaches it: a script of ``pyproject.toml``, or a module that the
-Makefile, the chart, an image or a compose file runs. A module reaches what it imports, and what its
-texts name: ``python -m`` gets a module as a text, and a script is run by its file's name. Tests,
-benchmarks and tools reach nothing; what only they use belongs there. An in-memory adapter is used
-with its port: it stands where the real one does.
+Makefile, the chart, an image or a compose file runs. A module reaches the modules that it imports
+or names in a string: ``python -m`` gets a module as a string, and a script is run by its file's
+name. Tests, benchmarks and tools do not count; modules that only they use belong to them. An
+in-memory adapter is used if its port is, because it replaces the real adapter.
 """
 
 import ast
@@ -40,7 +40,7 @@ def unused_modules(root: Path) -> list[str]:
 def unreached(
     programs: Iterable[str], imports: Mapping[str, set[str]], files: Mapping[str, Path]
 ) -> list[str]:
-    """The modules that none of the programs reaches. An ``__init__`` is used with its modules."""
+    """The modules that no program reaches. An ``__init__`` is used if one of its modules is."""
     by_file = {(name.rpartition(".")[0], path.name): name for name, path in files.items()}
     reached: set[str] = set()
     ahead = [name for program in programs for name in _run(program, files)]
@@ -61,7 +61,7 @@ def unreached(
 
 
 def _run(name: str, files: Mapping[str, Path]) -> list[str]:
-    """What ``python -m name`` runs, and what an import of ``name`` reads."""
+    """The modules that ``python -m name`` runs or that an import of ``name`` reads."""
     return [one for one in (name, name + _MAIN) if one in files]
 
 
@@ -71,7 +71,7 @@ def _file(name: str, packages: Mapping[str, Path]) -> Path:
 
 
 def _texts(path: Path) -> Iterator[str]:
-    """The texts of a module, docstrings included: none of those is a module's name alone."""
+    """The strings of a module. This includes docstrings, but none is just a module's name."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value

@@ -1,4 +1,4 @@
-"""The version of dray: pyproject.toml's, in the forms that others want."""
+"""dray's version from pyproject.toml, in the forms that other programs need."""
 
 import re
 import tomllib
@@ -12,11 +12,11 @@ _NAMES = {"a": "alpha", "b": "beta", "rc": "rc"}
 
 @cache
 def python_version() -> str:
-    """As pyproject.toml has it, such as ``0.2.0rc1``."""
+    """The version as in pyproject.toml, such as ``0.2.0rc1``."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return str(project["version"])
 
 
 def version() -> str:
-    """The same as a semantic version, as charts and images have it: ``0.2.0-rc.1``."""
+    """The same as a semantic version, for charts and images: ``0.2.0-rc.1``."""
     return _PRE_RELEASE.sub(lambda match: f"-{_NAMES[match[1]]}.{match[2]}", python_version())

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem, ShellComplete
 from dray.api.errors import DrayError, PermanentError
 
 VERBS = {
-    "up": ("dray_cli.up", "up", "Start a local stack that stays."),
+    "up": ("dray_cli.up", "up", "Start a local stack that keeps running."),
     "down": ("dray_cli.down", "down", "Stop a local stack."),
     "status": ("dray_cli.status", "status", "Show a local stack's processes."),
     "kill": ("dray_cli.kill", "kill", "Kill a process of a local stack."),
@@ -47,12 +47,12 @@ class LazyGroup(click.Group):
         module, attribute, _ = VERBS[cmd_name]
         try:
             command: click.Command = getattr(importlib.import_module(module), attribute)
-        except KeyboardInterrupt as interrupt:  # it takes a second or two on a slow disk
+        except KeyboardInterrupt as interrupt:  # the import takes a second or two on a slow disk
             raise PermanentError(f"interrupted before `dray {cmd_name}` began") from interrupt
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Verbs by their names alone: none is imported."""
+        """Complete the names of verbs; no verb is imported."""
         verbs = [
             CompletionItem(verb, help=text)
             for verb, (_, _, text) in VERBS.items()
@@ -75,7 +75,7 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None, *, name: str = "dray") -> Any:
-    """Run the command line; failures that dray knows are one sentence, never a traceback."""
+    """Run the command line; a DrayError is printed as one sentence, without a traceback."""
     try:
         return cli.main(
             args=arguments, prog_name=name, complete_var="_DRAY_COMPLETE", standalone_mode=True
@@ -86,14 +86,14 @@ def main(arguments: list[str] | None = None, *, name: str = "dray") -> Any:
 
 
 def kubectl() -> Any:
-    """``kubectl dray``: of the cluster that kubectl talks to."""
+    """``kubectl dray``: uses the cluster that kubectl talks to."""
     _follow_kubectl()
     return main(name="kubectl dray")
 
 
 def kubectl_complete() -> None:
-    """What kubectl runs to complete ``kubectl dray …``: a value per line, then cobra's directive
-    that no file names follow."""
+    """Complete ``kubectl dray …`` for kubectl: print one value per line, then cobra's directive
+    not to complete file names."""
     _follow_kubectl()
     *before, incomplete = sys.argv[1:] or [""]
     completer = ShellComplete(cli, {}, "kubectl dray", "_DRAY_COMPLETE")
@@ -103,14 +103,14 @@ def kubectl_complete() -> None:
 
 
 def _follow_kubectl() -> None:
-    """Without KUBECONFIG kubectl reads ~/.kube/config, and no local stack's file."""
+    """Without KUBECONFIG, use ~/.kube/config as kubectl does, not a local stack's file."""
     default = Path.home() / ".kube" / "config"
     if not os.environ.get("KUBECONFIG") and default.exists():
         os.environ["KUBECONFIG"] = str(default)
 
 
 def _what_to_do(error: DrayError) -> str:
-    """Errors of the CLI itself, in addition to those of the library."""
+    """Advice that the command line adds to an error's text; empty if it has none."""
     from dray.kube.ports import KubeUnavailableError
 
     if not isinstance(error, KubeUnavailableError):

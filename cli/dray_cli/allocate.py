@@ -1,4 +1,4 @@
-"""``dray allocate``: which devices claims get on a node, asked offline."""
+"""``dray allocate``: says offline which devices claims get on a node."""
 
 import json
 import sys
@@ -50,7 +50,7 @@ def allocate(batch: bool, mode: str, file: BinaryIO, output: str) -> None:
     Each line is a JSON object: id, k8s (1.36), features (gates that are on), node, slices,
     classes, allocated (claims that hold devices) and claims (to be allocated, all or none), each
     as Kubernetes writes it. The answer has allocations, one AllocationResult per claim or null
-    where they don't fit, or error.
+    if they don't fit, or error.
 
     Exit codes: 0 answered, whatever the answers; 2 used wrongly, or the file can't be read.
     """
@@ -63,7 +63,7 @@ def allocate(batch: bool, mode: str, file: BinaryIO, output: str) -> None:
 
 
 def _reported(found: Iterable[Answer]) -> Iterator[Answer]:
-    """The answers; with every thousandth, the progress goes to the terminal."""
+    """The answers. On a terminal, progress is printed after every thousandth answer."""
     tells = sys.stderr.isatty()
     for number, one in enumerate(found, 1):
         yield one

@@ -1,4 +1,4 @@
-"""``dray allocate --batch``: one allocation problem in, what each claim gets out."""
+"""``dray allocate --batch``: answers one allocation problem per line."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -33,12 +33,12 @@ Value = TypeVar("Value")
 
 
 def answers(lines: Iterable[bytes]) -> Iterator[Answer]:
-    """The answer to each line that is not blank, in order, as soon as the line is there."""
+    """The answer to each line that is not blank, in order, as soon as the line is read."""
     return json_lines.answers(lines, answer, empty={"allocations": None})
 
 
 def answer(question: Question) -> Answer:
-    """What Kubernetes decides about one problem, by the keys of the protocol.
+    """What Kubernetes decides about one problem, with the protocol's keys.
 
     Raises:
         InvalidInputError: a field is missing or of the wrong type.

@@ -1,7 +1,7 @@
 """Why a pool's devices do not fit a pod, from Kubernetes objects; for any allocator. Pure.
 
-The answer is the allocator's own explanation. Only the cards of nodes count: the
-scheduler that evaluates a node reports what else it lacks.
+The answer is the explanation of dray's allocator. It is only about cards: the scheduler that
+evaluates a node reports what else the node lacks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,7 +53,7 @@ def reasons_on_cards(pod: Object, pool: Object, cluster: CardOverview) -> tuple[
 
 
 def _facts(pod: Object, pool: Object, cluster: CardOverview) -> Iterable[Fact]:
-    """Objects that can't be read are left out, as from dray's own decisions."""
+    """Facts made from the objects. Unreadable objects are left out, as in dray's own decisions."""
     observed = replace(pool_from(pool), owner=OWNER_DRAY)
     slices = [slice_ for obj in cluster.slices if (slice_ := read(SLICES, obj)[0]) is not None]
     pool_of_node = {

@@ -13,12 +13,12 @@ from dray_cli.json_lines import Answer
 
 
 def answers(lines: Iterable[bytes]) -> Iterator[Answer]:
-    """The answer to each line that is not blank, in order, as soon as the line is there."""
+    """The answer to each line that is not blank, in order, as soon as the line is read."""
     return json_lines.answers(lines, answer)
 
 
 def answer(question: dict[str, Any]) -> Answer:
-    """What Kubernetes answers to one expression about one device; the keys of the protocol.
+    """What Kubernetes answers to one expression about one device, with the protocol's keys.
 
     Raises:
         InvalidInputError: a field is missing or of the wrong type.

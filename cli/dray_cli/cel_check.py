@@ -1,4 +1,4 @@
-"""``dray cel check``: what a server says to a selector before any device is there."""
+"""``dray cel check``: whether a server accepts a selector, and what its evaluation costs."""
 
 import sys
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ from dray_cli.cel_verdict import DEFAULT_VERSION, Judgement, feature_gates, judg
 from dray_cli.output import output_option, print_json
 
 _MICROSECONDS_PER_UNIT = 0.1
-"""Kubernetes calls its limit of a million units roughly 0.1 s."""
+"""Kubernetes estimates that its limit of a million units takes roughly 0.1 s."""
 
 version_option = click.option(
     "--k8s",
@@ -101,7 +101,7 @@ class _Clause:
 
 
 def _clauses(program: Program) -> list[_Clause]:
-    """The clauses of an expression of several; a clause of a valid selector is one, too."""
+    """The clauses, if there are several; a clause of a valid selector is a valid selector, too."""
     terms = conjuncts(program.tree)
     if len(terms) == 1:
         return []
@@ -111,7 +111,7 @@ def _clauses(program: Program) -> list[_Clause]:
 
 
 def _used(found: Judgement, file: TextIO) -> list[int]:
-    """What evaluation costs on each device that it can be evaluated on."""
+    """The cost of evaluation on each device on which the expression can be evaluated."""
     assert found.program is not None
     outcomes = [found.program.evaluate(c.view()) for c in candidates_of_file(file)]
     return [outcome.cost for outcome in outcomes if outcome.cost is not None]
@@ -135,14 +135,14 @@ def _print(found: Judgement, version: str, environment: str, used: list[int]) ->
 
 
 def _taken_for(version: str, minor: int) -> str:
-    """Says so where the language is that of another version, because dray does not know this."""
+    """A note if dray does not know ``version`` and uses the language of another; else empty."""
     if int(version.removeprefix("v").split(".")[1]) == minor:
         return ""
     return f", taken for 1.{minor}, the nearest that dray knows"
 
 
 def _hint(text: str, found: Judgement) -> list[str]:
-    """What may help: the expression may be written in the user guide's dialect."""
+    """The translated expression as a hint, if it is written in the user guide's dialect."""
     if found.verdict != "compile-error":
         return []
     try:

@@ -14,7 +14,7 @@ from dray_cli.cel_verdict import Gates, language
 
 @dataclass(frozen=True, slots=True)
 class EngineFinding:
-    """What an expression gives on one device."""
+    """The result of an expression on one device."""
 
     result: bool | None
     """None if evaluation failed."""
@@ -40,7 +40,7 @@ def _dray(expression: str, version: str, gates: Gates) -> Evaluator:
 
 def _celpy(expression: str, version: str, gates: Gates) -> Evaluator:
     try:
-        import celpy  # imported here: it takes as long as all else together
+        import celpy  # imported here: this takes as long as all other imports together
     except ImportError:
         raise InvalidInputError("there is no celpy here: install dray's sandbox extra") from None
     from celpy.adapter import json_to_cel

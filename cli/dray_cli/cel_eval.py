@@ -1,4 +1,4 @@
-"""``dray cel eval``: which devices a selector takes, and why it leaves the others."""
+"""``dray cel eval``: which devices a selector matches, and why it does not match the others."""
 
 import asyncio
 import json
@@ -124,7 +124,7 @@ def _table(
 
 
 def _why(finding: EngineFinding) -> str:
-    """The clause that fails, with what it read; or the error."""
+    """The clause that fails, with the values that it read; or the error."""
     if finding.error:
         return finding.error
     failing = next((clause for clause in finding.clauses if clause.value is False), None)
@@ -135,8 +135,8 @@ def _why(finding: EngineFinding) -> str:
 
 
 def _without_domain(text: str, driver: str) -> str:
-    """Attributes and capacities of the device's own driver by their names alone: lines fit 80
-    columns."""
+    """Remove the domain of the device's own driver from attributes and capacities, so that lines
+    fit 80 columns."""
     return re.sub(rf'device\.(attributes|capacity)\["{re.escape(driver)}"\]\.', "", text)
 
 

@@ -1,4 +1,4 @@
-"""Devices to try a selector on: of a file of ResourceSlices, or of a cluster."""
+"""Devices to try a selector on, from a file of ResourceSlices or from a cluster."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ class SliceDevice:
     """As in a ResourceSlice."""
 
     def view(self) -> DeviceView:
-        """What an expression sees of it.
+        """The device as an expression sees it.
 
         Raises:
-            InvalidInputError: a field is of another type than in a ResourceSlice.
+            InvalidInputError: a field has another type than in a ResourceSlice.
         """
         try:
             return view_from_json(self.driver, self.device)
@@ -36,10 +36,10 @@ class SliceDevice:
 
 
 def _slices_of_text(text: str) -> list[dict[str, Any]]:
-    """The ResourceSlices (Lists of them too) of a stream of documents.
+    """The ResourceSlices in a stream of documents, also those in Lists.
 
     Raises:
-        InvalidInputError: it is not YAML, or holds no ResourceSlice.
+        InvalidInputError: the text is not YAML, or has no ResourceSlice.
     """
     documents = (yaml_adapter.plain(yaml_adapter.load(part)) for part in yaml_adapter.split(text))
     slices = [found for document in documents for found in _slices(document)]
@@ -52,10 +52,10 @@ def _slices_of_text(text: str) -> list[dict[str, Any]]:
 
 
 def slices_of_file(file: TextIO) -> list[dict[str, Any]]:
-    """The same of a file or standard input; errors contain its name.
+    """The ResourceSlices in a file or standard input; errors contain the file's name.
 
     Raises:
-        InvalidInputError: it is not YAML, or holds no ResourceSlice.
+        InvalidInputError: the text is not YAML, or has no ResourceSlice.
     """
     text = text_of(file)
     with naming(file):
@@ -66,16 +66,16 @@ def _candidates_of_text(text: str) -> list[SliceDevice]:
     """Every device of the ResourceSlices in a text.
 
     Raises:
-        InvalidInputError: it is not YAML, or holds no ResourceSlice.
+        InvalidInputError: the text is not YAML, or has no ResourceSlice.
     """
     return list(_candidates(_slices_of_text(text)))
 
 
 def candidates_of_file(file: TextIO) -> list[SliceDevice]:
-    """The same of a file or standard input; errors contain its name.
+    """Every device in a file or standard input; errors contain the file's name.
 
     Raises:
-        InvalidInputError: it is not YAML, or holds no ResourceSlice.
+        InvalidInputError: the text is not YAML, or has no ResourceSlice.
     """
     text = text_of(file)
     with naming(file):
@@ -83,10 +83,10 @@ def candidates_of_file(file: TextIO) -> list[SliceDevice]:
 
 
 async def candidates_of_cluster(kubeconfig: str | None) -> tuple[str, list[SliceDevice]]:
-    """The version of the server, and every device that its drivers publish.
+    """The server's version, and every device that drivers publish in the cluster.
 
     Raises:
-        KubeUnavailableError, RefusedError: the API did not answer, or not to us.
+        KubeUnavailableError, RefusedError: the API server did not answer, or refused this user.
     """
     kube = await connect_kube(kubeconfig)
     try:

@@ -1,4 +1,4 @@
-"""What a server says to a selector, in a new object or in a stored one."""
+"""Whether an API server accepts a selector, in a new object or in a stored one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from dray.cel.eval.program import Program, compile
 
 DEFAULT_VERSION = "1.36"
 Gates = Mapping[str, bool]
-"""Feature gates that are not as the version has them by default."""
+"""Feature gates that differ from the version's defaults."""
 _NO_GATES: Final[Gates] = MappingProxyType({})
 _GATES = {
     "DRAConsumableCapacity": "consumable_capacity",
@@ -24,7 +24,7 @@ _GATES = {
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a server says to an expression in one kind of object."""
+    """An API server's verdict on an expression, in a new object or in a stored one."""
 
     verdict: Verdict
     error: str = ""
@@ -34,7 +34,7 @@ class Judgement:
 
 
 def judge(expression: str, version: str, mode: Mode, gates: Gates = _NO_GATES) -> Judgement:
-    """What a server of ``version``, such as ``1.36``, says to ``expression``.
+    """The verdict on ``expression`` of an API server of ``version``, such as ``1.36``.
 
     Raises:
         InvalidInputError: ``version`` is not a version, or a gate does not change the language.
@@ -50,7 +50,7 @@ def judge(expression: str, version: str, mode: Mode, gates: Gates = _NO_GATES) -
 
 
 def language(version: str, mode: Mode, gates: Gates = _NO_GATES) -> Environment:
-    """The language of a server of ``version``.
+    """The language of an API server of ``version``.
 
     Raises:
         InvalidInputError: ``version`` is not a version, or a gate does not change the language.
@@ -67,10 +67,10 @@ def language(version: str, mode: Mode, gates: Gates = _NO_GATES) -> Environment:
 
 
 def feature_gates(text: str) -> dict[str, bool]:
-    """Gates as Kubernetes' programs take them: ``A=true,B=false``.
+    """Gates in the form that Kubernetes' programs accept: ``A=true,B=false``.
 
     Raises:
-        ValueError: ``text`` is not written so.
+        ValueError: ``text`` is not in this form.
     """
     found = {}
     for part in filter(None, text.split(",")):

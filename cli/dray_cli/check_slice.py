@@ -1,8 +1,8 @@
-"""``dray check slice``: what the API server and dray say to the ResourceSlices of a driver.
+"""``dray check slice``: checks a driver's ResourceSlices by the rules of Kubernetes and dray.
 
-First the API server's rules, as the sandbox has them (Kubernetes 1.36). Slices that pass are read
-as the allocator reads them: their pools, and devices that it would never allocate. Devices of
-dray's own driver must also have what derived claims ask for.
+First come the API server's rules, as the sandbox implements them (Kubernetes 1.36). Slices that
+pass are read as the allocator reads them, to find incomplete or invalid pools and devices that it
+would never allocate. Devices of dray's own driver must also have what derived claims ask for.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ from dray_sandbox.apiserver.status import ApiError
 _ANY_NODE: Final = Node("any", "")
 _CAPACITIES: Final = (TFLOPS, VRAM, VIRTUAL_TFLOPS, VIRTUAL_VRAM)
 _ATTRIBUTES: Final = ("model", "phase", "pool_name", "qos", "uuid")
-"""What the selectors of derived claims read."""
+"""Attributes that the selectors of derived claims read."""
 _RULES: Final = SliceRules(
     ApiResource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False, table=SLICE)
 )
@@ -63,7 +63,7 @@ def check() -> None:
 @output_option
 @click.pass_context
 def check_slice(context: click.Context, file: TextIO, output: str) -> None:
-    """Say what keeps devices of a driver's ResourceSlices from being allocated.
+    """Say what prevents devices in a driver's ResourceSlices from being allocated.
 
     Applies the rules of Kubernetes 1.36 and dray's own. Exit codes: 0 no problem, 1 problems.
     """
@@ -81,7 +81,7 @@ def check_slice(context: click.Context, file: TextIO, output: str) -> None:
 
 
 def _findings_of(slices: Iterable[Object]) -> Iterator[SliceFinding]:
-    """All that is wrong with slices: pools and devices only of those that the server accepts."""
+    """All problems. Pools and devices are checked only in slices that the API server accepts."""
     accepted: list[ResourceSlice] = []
     for obj in slices:
         refusals = list(_refusals(obj))
@@ -97,7 +97,7 @@ def _findings_of(slices: Iterable[Object]) -> Iterator[SliceFinding]:
 
 
 def _refusals(obj: Object) -> Iterator[str]:
-    """Why the API server refuses it, or drops a field."""
+    """Why the API server refuses a slice, and which fields it drops."""
     try:
         read, unknown = _RULES.read(obj, strict=False)
     except ApiError as error:

@@ -1,8 +1,8 @@
 """The bus of the cluster that a verb talks to.
 
-It is that of the flag --nats, of the local stack whose kubeconfig is used, or of the installation
-in the cluster: the Secret ``dray-operator`` names it. Where that is a Service of the cluster, it is
-reached through the API server, so that a kubeconfig is all that people need.
+Its address comes from the flag --nats, from the local stack whose kubeconfig is used, or from the
+Secret ``dray-operator`` of the installation in the cluster. If the installation's bus is a Service
+of the cluster, it is reached through the API server: users need only a kubeconfig.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class NoBusAddressError(BusUnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class BusAddress:
-    """A bus and who connects to it."""
+    """The address of a bus, and the user that connects to it."""
 
     url: str
     user: str
@@ -58,7 +58,7 @@ class BusAddress:
     authorities: str
     """Authorities of the server's certificate, in PEM; empty: the system's."""
     where: str
-    """For people."""
+    """The bus's name in messages for people."""
 
     @property
     def service(self) -> tuple[str, str, int] | None:
@@ -77,17 +77,17 @@ class BusAddress:
 async def open_bus(
     kubeconfig: str | None, nats: str | None, *, role: str = READER
 ) -> AsyncIterator[Bus]:
-    """The bus as a user of ``role``, by the values of the flags.
+    """The bus, connected as a user of ``role``; the other arguments are the flags' values.
 
     Raises:
-        NoBusAddressError: nothing says where it is; says what was looked for.
-        BusUnavailableError: it is not reached, or refuses the user.
+        NoBusAddressError: nothing says where the bus is; the error says what was looked for.
+        BusUnavailableError: the bus can't be reached, or refuses the user.
     """
     # Slow to import, and few verbs need the bus.
     from dray.bus.jetstream import connect
     from dray.runtime import logs
 
-    # What a verb prints is its answer; what the connection has to say goes to standard error.
+    # Standard output is for the verb's answer; the connection's messages go to standard error.
     logs.configure("cli", "dray", level="error", format="console")
     async with contextlib.AsyncExitStack() as undo:
         address = _known_address(kubeconfig, nats, role)
@@ -111,7 +111,7 @@ async def open_bus(
 
 
 def _known_address(kubeconfig: str | None, nats: str | None, role: str) -> BusAddress | None:
-    """The flag's address, or that of a local stack with dray's services; None: ask the cluster."""
+    """The address in the flag or of a local stack with dray's services; None: ask the cluster."""
     if nats:
         user, password, ca_file = (
             os.environ.get(f"DRAY_NATS__{name}", "") for name in ("USER", "PASSWORD", "CA_FILE")
@@ -128,7 +128,7 @@ def _known_address(kubeconfig: str | None, nats: str | None, role: str) -> BusAd
 async def _installed(
     kubeconfig: str | None, role: str, undo: contextlib.AsyncExitStack
 ) -> BusAddress:
-    """The address of the installation's bus; a port-forward to it is open until ``undo``."""
+    """The address of the installation's bus; closing ``undo`` ends the port-forward to it."""
     kube = await connect_kube(kubeconfig)
     try:
         address = await installed_address(kube, role)
@@ -146,10 +146,10 @@ async def _installed(
 
 
 async def installed_address(kube: Kube, role: str) -> BusAddress:
-    """What the Secret of the installation says.
+    """The address of the bus, from the Secret of the installation.
 
     Raises:
-        NoBusAddressError: there is none, or this user may not read it.
+        NoBusAddressError: there is no such Secret, or this user may not read it.
     """
     namespace = await installed_namespace(kube)
     try:
@@ -190,7 +190,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _pod_port(pod: Object, target: int | str) -> int:
-    """The number of a port of a pod, by its number or its name in a container."""
+    """The number of a pod's port; ``target`` is that number or the port's name in a container."""
     if isinstance(target, int):
         return target
     ports = (port for one in pod["spec"]["containers"] for port in one.get("ports") or ())

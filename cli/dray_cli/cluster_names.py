@@ -1,6 +1,6 @@
-"""Names of the cluster's objects, which shells complete: pods, namespaces, pools and nodes.
+"""Names of the cluster's objects for shell completion: pods, namespaces, pools and nodes.
 
-A cluster that does not answer has no names: nothing is printed between two keystrokes.
+If the cluster does not answer, no names are offered and no error is printed.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ _PATIENCE_S = 3.0
 _POD_PREFIX = "pod/"
 _GROUP_PREFIX = "podgroup/"
 GROUP_WORDS = ("podgroup", "podgroups", "pg")
-"""Words before the slash of a PodGroup's name, as kubectl takes them."""
+"""Words that kubectl accepts before the slash of a PodGroup's name."""
 GROUP_KINDS = (POD_GROUPS, NATIVE_POD_GROUPS)
-"""Kinds of groups; the first that has the name is the one that is meant."""
+"""Kinds of groups. A name stands for a group of the first kind that has such a group."""
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def _complete_pods(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """``pod/NAME`` for each pod of the namespace; ``NAME`` where no kind was typed yet."""
+    """``pod/NAME`` for each pod of the namespace, also if only the start of ``NAME`` is typed."""
     kind, slash, begun = incomplete.rpartition("/")
     if slash and kind not in ("pod", "pods", "po"):
         return []
@@ -46,7 +46,7 @@ def _complete_pods(context: click.Context, _: click.Parameter, incomplete: str) 
 def _complete_explained(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[str]:
-    """Pods, as above, and ``podgroup/NAME`` for each PodGroup of the namespace."""
+    """Pods, as in ``_complete_pods``, and ``podgroup/NAME`` for each PodGroup of the namespace."""
     kind, slash, begun = incomplete.rpartition("/")
     if not slash and not _GROUP_PREFIX.startswith(incomplete):
         return _complete_pods(context, parameter, incomplete)
@@ -60,7 +60,7 @@ def _complete_explained(
 
 
 def _completer_of(resource: Resource) -> Completer:
-    """Completes the names of a kind without namespaces."""
+    """A function that completes the names of a cluster-scoped kind."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         return [name for name in _names(context, resource) if name.startswith(incomplete)]

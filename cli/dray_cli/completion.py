@@ -1,4 +1,4 @@
-"""``dray completion``: the script by which a shell completes verbs, options and names."""
+"""``dray completion``: the script with which a shell completes verbs, options and names."""
 
 import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
@@ -14,7 +14,7 @@ _CLASSES: dict[str, type[ShellComplete]] = {
 @click.argument("shell", type=click.Choice(tuple(_CLASSES)))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the completion script of a shell, with names from the cluster.
+    """Print the completion script of a shell, which also completes names from the cluster.
 
     \b
     bash: source <(dray completion bash)

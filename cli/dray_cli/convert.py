@@ -1,4 +1,4 @@
-"""``dray convert``: manifests in the user guide's form in, the form that Kubernetes accepts out."""
+"""``dray convert``: converts manifests in the user guide's form to valid Kubernetes manifests."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""By what a pod's decision was taken: the placement, its policy's version, and what was learned."""
+"""What a pod's decision is based on: placement, the policy's version, and what was learned."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,24 +18,24 @@ from dray.kube.ports import POLICIES, Kube, NotFoundError, Object, RefusedError
 
 @dataclass(frozen=True, slots=True)
 class DecisionSource:
-    """As in the pod's BindRequest, with the pool's current policy."""
+    """What a decision is based on, from the pod's BindRequest, with the pool's current policy."""
 
     policy_version: int
-    """Generation of the policy that was decided by; 0: the pool had none."""
+    """Generation of the policy that the decision followed; 0: the pool had none."""
     learned_version: int
     """The version of FragmentationAware's workload model; 0: there was none."""
     policy: str = ""
     """The SchedulingConfigTemplate that the pool follows; empty: none, or it can't be read."""
     newest_version: int = 0
-    """Its generation now."""
+    """The policy's generation now."""
     placement: str = ""
     """The mode or levels that decided; empty: the BindRequest does not say, and the policy has
     changed since."""
     ignored: tuple[str, ...] = ()
-    """Annotations of the pod that mean nothing to that placement."""
+    """Annotations of the pod that have no effect with that placement."""
 
     def line(self) -> str:
-        """As a person reads it."""
+        """The same as one line of text."""
         entry = [self._policy(), *self._learned()]
         line = f"Decided by {self.placement or 'a policy'} ({', '.join(entry)})"
         if not self.ignored:
@@ -44,7 +44,7 @@ class DecisionSource:
         return f"{line}; {' and '.join(self.ignored)} {verb} no effect with it"
 
     def as_json(self) -> dict[str, Any]:
-        """The same as data; absent is what is not known."""
+        """The same as data, without what is not known."""
         known = {"placement": self.placement, "policy": self.policy, "ignored": self.ignored}
         return {
             **{name: value for name, value in known.items() if value},
@@ -61,11 +61,11 @@ class DecisionSource:
         return f"{name} version {self.policy_version}{now}"
 
     def _learned(self) -> list[str]:
-        """Lines about the workload model; none if loads decided."""
+        """Texts about the workload model; none if the placement does not use one."""
         if self.placement not in ("", FRAGMENTATION_AWARE):
             return []
         version = self.learned_version
-        if not version:  # Whatever decided, nothing may have been learned.
+        if not version:  # An unknown placement may be one that learns nothing.
             return ["nothing was learned yet"] if self.placement else []
         return [f"learned version {version}"]
 
@@ -73,7 +73,7 @@ class DecisionSource:
 async def decided_by(
     kube: Kube, pod: Object, pool: Object | None, bind_request: Object | None
 ) -> DecisionSource | None:
-    """None if there is no decision."""
+    """What the pod's decision is based on; None if there is no decision."""
     entry = ((bind_request or {}).get("status") or {}).get("decidedBy")
     if not entry:
         return None
@@ -94,7 +94,7 @@ async def decided_by(
 
 
 def _ignored(pod: Object, placement: str) -> tuple[str, ...]:
-    """What the pod says of its cards that kube-scheduler's allocator has no ear for."""
+    """Annotations about the pod's cards that kube-scheduler's allocator ignores."""
     says = pod["metadata"].get("annotations") or {}
     if placement != KUBERNETES_COMPATIBLE:
         return ()

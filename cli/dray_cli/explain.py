@@ -1,4 +1,4 @@
-"""``dray explain pod/NAME``: why a pod waits, what it got, how it ended; and of a PodGroup."""
+"""``dray explain``: why a pod or PodGroup waits, what it got, and how it ended."""
 
 import asyncio
 import math
@@ -45,10 +45,10 @@ from dray_cli.target import (
 from dray_cli.text import wrapped_on_terminal
 
 MOST_GPUS: Final = 4_000
-"""GPUs of a cluster that are evaluated for a pod that kube-scheduler places: they take 0.4 s."""
+"""The most GPUs that are evaluated for a pod that kube-scheduler places. This takes 0.4 s."""
 _CLAIM_REFUSED: Final = "FailedResourceClaimCreation"
 _NOT_EVALUATED: Final = (
-    f"the cluster has {{gpus}} GPUs; more than {MOST_GPUS} are evaluated with --devices alone"
+    f"the cluster has {{gpus}} GPUs; more than {MOST_GPUS} are evaluated only with --devices"
 )
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is known of a pod's allocation, all from Kubernetes objects."""
+    """What is known about a pod's allocation, only from Kubernetes objects."""
 
     pod: Object
     bind_request: Object | None
     claims: tuple[Object, ...]
     pool: Object | None = None
-    """Its GPUPool, where this user may read it."""
+    """Its GPUPool, if this user may read it."""
     on_cards: tuple[str, ...] = ()
     """Why the pool's devices do not fit, if another allocator decides."""
     strange: tuple[Object, ...] = ()
@@ -74,9 +74,9 @@ class Explanation:
     claim_refused: str = ""
     """Why Kubernetes did not create its claim; empty if it did, or has not tried yet."""
     by: DecisionSource | None = None
-    """What the decision was taken by, where one was."""
+    """What the decision is based on; None if there is no decision."""
     life: PodLife = field(default_factory=PodLife)
-    """What became of it since."""
+    """What happened to it after the allocation."""
 
     @property
     def decides(self) -> str:
@@ -112,13 +112,13 @@ class Explanation:
 
     @property
     def _asks_for_gpus(self) -> bool:
-        """Whether its claims ask for devices; that of a gang's CPU task does not."""
+        """Whether its claims ask for devices; the claim of a gang's CPU task does not."""
         return not all(map(is_without_devices, self.claims))
 
     @property
     def _by_hand(self) -> tuple[Object, ...]:
-        """Claims that dray did not derive and that still hold devices of its driver: in a
-        pool of kube-scheduler anybody's claim may."""
+        """Claims that dray did not derive, but that hold devices of its driver: any claim may do
+        so in a pool whose owner is kube-scheduler."""
         return tuple(claim for claim in self.strange if any(devices_of(claim, names.DRIVER)))
 
     @property
@@ -133,13 +133,13 @@ class Explanation:
 
     @property
     def node(self) -> str:
-        """Where the pod is or is to go; empty while that is not decided."""
+        """The node on which the pod runs or will run; empty while that is not decided."""
         spec = (self.bind_request or {}).get("spec") or {}
         bound = (self.pod.get("spec") or {}).get("nodeName")
         return str(bound or spec.get("selectedNode") or "")
 
     def _lacking(self) -> list[str]:
-        """What its devices lack for it to be bound."""
+        """What its devices still need before it can be bound."""
         status = (self.bind_request or {}).get("status", {})
         if status.get("reason") != names.CONDITIONS_PENDING or self.pod["spec"].get("nodeName"):
             return []
@@ -207,7 +207,7 @@ class Explanation:
         ]
 
     def _had(self) -> list[str]:
-        """What a pod that has ended was given, by its BindRequest, and whether it is free again."""
+        """The devices that an ended pod had, by its BindRequest, and whether they are free."""
         entries = ((self.bind_request or {}).get("spec") or {}).get("resourceClaimAllocations")
         given = tuple({"status": {"allocation": one.get("allocation")}} for one in entries or ())
         if not (holdings := holdings_of(given, self.node)):
@@ -255,7 +255,7 @@ class Explanation:
         return ""
 
     def _changing(self) -> str:
-        """What the pool says while its devices go from one owner to the other."""
+        """The pool's message while its owner is being changed; else empty."""
         for condition in ((self.pool or {}).get("status") or {}).get("conditions") or ():
             if condition.get("reason") == "OwnerChanging":
                 return str(condition.get("message", ""))
@@ -305,8 +305,8 @@ async def fetch_explanation(
 ) -> Explanation:
     """Read everything that explains a pod.
 
-    ``most_gpus``: in larger clusters the GPUs are not evaluated for a pod that kube-scheduler
-    places.
+    ``most_gpus``: if the cluster has more GPUs, they are not evaluated for a pod that
+    kube-scheduler places.
 
     Raises:
         NotFoundError: there is no such pod.
@@ -345,13 +345,13 @@ async def _pools(kube: Kube) -> Sequence[Object]:
 
 
 def _is_of_another(bind_request: Object, pod: Object) -> bool:
-    """Whether it is about an earlier pod of this name."""
+    """Whether the BindRequest is about an earlier pod of the same name."""
     about = (bind_request.get("spec") or {}).get("podUID")
     return bool(about and about != pod["metadata"].get("uid", about))
 
 
 async def _pool(kube: Kube, name: str) -> Object | None:
-    """None also where this user may not read it: then dray is taken to decide."""
+    """None also if this user may not read the pool: then dray is assumed to be its owner."""
     try:
         return await kube.get(POOLS, name) if name else None
     except (NotFoundError, RefusedError):
@@ -359,7 +359,7 @@ async def _pool(kube: Kube, name: str) -> Object | None:
 
 
 async def _on_cards(kube: Kube, pod: Object, pool: Object) -> tuple[str, ...]:
-    """Empty if this user may not list the cluster."""
+    """Why the pool's devices do not fit; empty if this user may not list the cluster's objects."""
     from dray_cli.cards import CardOverview, reasons_on_cards  # The whole allocator: slow to import
 
     try:
@@ -461,7 +461,7 @@ def _print_group(found: "GroupExplanation", gpu_names: GpuNames, output: str) ->
 async def _explain_group(
     kubeconfig: str | None, namespace: str, group: tuple[Resource | None, str], *, short: bool
 ) -> "tuple[GroupExplanation, GpuNames]":
-    from dray_cli.explain_group import explain_group  # A tenth of the imports: few are groups.
+    from dray_cli.explain_group import explain_group  # A tenth of the import time.
 
     kube = await connect_kube(kubeconfig)
     try:

@@ -1,4 +1,4 @@
-"""``dray explain podgroup/NAME``: what a group of pods waits for, and how far each of them is."""
+"""``dray explain podgroup/NAME``: what a group of pods waits for, and the state of each pod."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _WHY: Final = (("Unschedulable", "True"), ("PodGroupInitiallyScheduled", "False"
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """How far a pod of a group is."""
+    """The state of one pod of a group."""
 
     name: str
     task: str
@@ -38,12 +38,12 @@ class MemberState:
     counts_as_running: bool = False
     """Whether it has a node, or has succeeded."""
     reasons: str = ""
-    """Why it has no GPUs, as the allocator says of this pod."""
+    """Why it has no GPUs, as the allocator explains it for this pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupExplanation:
-    """What is known of a group, all from Kubernetes objects."""
+    """What is known about a group, only from Kubernetes objects."""
 
     obj: Object
     group: PodGroup
@@ -73,7 +73,7 @@ class GroupExplanation:
 
     @property
     def phase(self) -> str:
-        """``status.phase`` of Volcano's groups; of Kubernetes', whether it has started."""
+        """``status.phase`` of a Volcano group; for Kubernetes' groups, whether it has started."""
         if phase := (self.obj.get("status") or {}).get("phase"):
             return str(phase)
         return "Running" if self.group.is_gang and self.running.is_met else "Pending"
@@ -133,7 +133,7 @@ class GroupExplanation:
 async def explain_group(
     kube: Kube, namespace: str, name: str, resource: Resource | None = None
 ) -> GroupExplanation:
-    """Read everything that explains a group; of kind ``resource``, or of the first that has it.
+    """Read everything that explains a group. ``resource``: its kind; None: the first that has it.
 
     Raises:
         NotFoundError: there is no such group.

@@ -29,7 +29,7 @@ from dray_sandbox.stack_file import StackFile
 def fail(gpu: str, xid: int, repair: bool, stack: str | None) -> None:
     """Make a simulated GPU of a local stack unhealthy, or healthy again; `dray gpus` lists them.
 
-    No pod gets it any more; pods that have it keep it, with an event that says so.
+    No other pod gets it; pods that have it keep it and get an event about its health.
     """
     found = running_stack(stack)
     if found.kubelet != "simulated":

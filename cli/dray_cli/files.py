@@ -8,10 +8,10 @@ from dray.api.errors import InvalidInputError
 
 
 def text_of(file: TextIO) -> str:
-    """All of a file, or of standard input.
+    """The whole text of a file, or of standard input.
 
     Raises:
-        InvalidInputError: it is not UTF-8.
+        InvalidInputError: the text is not UTF-8.
     """
     try:
         return file.read()
@@ -23,16 +23,16 @@ def text_of(file: TextIO) -> str:
 
 
 def name_of(file: TextIO) -> str:
-    """What messages call it."""
+    """The file's name in messages."""
     return "<stdin>" if file.name == "-" else file.name
 
 
 @contextlib.contextmanager
 def naming(file: TextIO) -> Iterator[None]:
-    """Errors in the file's text contain the file's name.
+    """Context that adds the file's name to errors in the file's text.
 
     Raises:
-        InvalidInputError: what is wrong, after the name.
+        InvalidInputError: the file's name, then what is wrong.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The state of the cluster's GPUs for people: pools, nodes with their GPUs, and who waits why."""
+"""The state of the cluster's GPUs for people: pools, nodes with their GPUs, and why pods wait."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ class NodeGpus:
 
     @property
     def pool(self) -> str:
-        """The GPUPool of the node; the first, while its GPUs differ."""
+        """The GPUPool of the node; of its first GPU, while its GPUs differ."""
         return self.gpus[0].pool
 
     @property
@@ -63,7 +63,7 @@ class PoolGpus:
 
     @property
     def unhealthy(self) -> int:
-        """How many of its GPUs no pod gets."""
+        """How many of its GPUs are given to no pod, because they are unhealthy."""
         return sum(bool(gpu.trouble) for gpu in self.gpus)
 
     def as_json(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def fleet_of(
     node: str = "",
     order: Order = "name",
 ) -> GpuFleet:
-    """The fleet, from its GPUs and the objects of Kubernetes. Of one node no pod waits."""
+    """The fleet, from its GPUs and Kubernetes objects. For one node, waiting pods are left out."""
     reasons = () if node else wait_reasons(pending, requests, pool)
     by_node: dict[str, list[GpuState]] = {}
     for gpu in gpus:
@@ -181,7 +181,7 @@ def _pool(pool: Object, gpus: Sequence[GpuState], reasons: Sequence[WaitReason])
 def wait_reasons(
     pending: Iterable[Object], requests: Iterable[Object], pool: str = ""
 ) -> tuple[WaitReason, ...]:
-    """Why pods wait for GPUs, the most frequent reason first; of one GPUPool or of all."""
+    """Why pods wait for GPUs of one GPUPool or of all, the most frequent reason first."""
     known = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in requests}
     found: dict[tuple[str, str], list[str]] = {}
     for pod in pending:
@@ -202,7 +202,7 @@ def wait_reasons(
 
 
 def _reasons_of(request: Object) -> list[str]:
-    """The reasons without amounts and counts, so that equal ones fall together."""
+    """The reasons without amounts and counts, so that equal ones are grouped."""
     explanation = str((request.get("status") or {}).get("explanation") or _UNDECIDED)
     heads = [_COUNTS.split(line)[0] for line in explanation.splitlines() if line.strip()]
     return list(dict.fromkeys(_DETAIL.sub("", head) for head in heads))
@@ -214,7 +214,7 @@ def mean_fill(gpus: Sequence[GpuState]) -> float:
 
 
 def holders_of(gpus: Iterable[GpuState]) -> dict[tuple[str, str], list[GpuState]]:
-    """The GPUs of each holder, by namespace and pod, or claim where no pod uses it."""
+    """The GPUs of each holder, by namespace and pod, or by claim if no pod uses the claim."""
     found: dict[tuple[str, str], list[GpuState]] = {}
     for gpu in gpus:
         for holder in gpu.holders:

@@ -1,4 +1,4 @@
-"""Every GPU of the cluster, with its health, its fill and who holds it, from slices and claims."""
+"""Every GPU of the cluster with its health, fill and holders, from slices and claims."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Budget:
 
     @property
     def fill(self) -> float:
-        """The used part, from 0 to 1; more if the capacity has shrunk."""
+        """The used part, from 0 to 1; above 1 if the capacity has shrunk."""
         return self.used / self.total if self.total else 0.0
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class GpuHolder:
 
     namespace: str
     pod: str
-    """The pods that use the claim, with commas; empty while none does."""
+    """The pods that use the claim, separated by commas; empty if there are none."""
     claim: str
     amounts: Mapping[str, str]
     share: float
@@ -73,7 +73,7 @@ class GpuState:
 
     @property
     def fill(self) -> float:
-        """The used part of the capacity that is used most; 1 for a GPU held as a whole."""
+        """The used part of the most used capacity; 1 for a GPU that is held as a whole."""
         shares = [budget.fill for budget in self.budgets.values()]
         return max([*shares, *(holder.share for holder in self.holders)], default=0.0)
 
@@ -111,7 +111,7 @@ class GpuState:
 
 
 async def read_gpus(kube: Kube, *, pool: str = "", node: str = "") -> list[GpuState]:
-    """The GPUs of dray's driver, by node and number; of one GPUPool or node where named.
+    """The GPUs of dray's driver, by node and number; if named, only of one GPUPool or node.
 
     Raises the errors of ``Kube.list``.
     """
@@ -122,7 +122,7 @@ async def read_gpus(kube: Kube, *, pool: str = "", node: str = "") -> list[GpuSt
 
 
 def gpus_of(slices: Iterable[Object], claims: Iterable[Object]) -> list[GpuState]:
-    """The GPUs in ResourceSlices with what ResourceClaims take of them."""
+    """The GPUs in ResourceSlices, with the amounts that ResourceClaims use of them."""
     newest = newest_slices(slices)
     names = GpuNames(newest)
     held: dict[tuple[str, str], list[tuple[Object, Object]]] = {}
@@ -213,7 +213,7 @@ def _nano(text: str) -> int:
 
 
 def percent(fraction: float) -> str:
-    """``40%``; a share is never rounded down to nothing, and only a whole one is 100%."""
+    """Such as ``40%``; a small share is never shown as 0%, and only a whole one as 100%."""
     if 0 < fraction < 0.01:
         return "<1%"
     if 0.99 < fraction < 1:

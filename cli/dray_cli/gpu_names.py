@@ -1,4 +1,4 @@
-"""Short names of GPUs, such as ``sim-1/gpu-3``: the node, and the GPU's place on it.
+"""Short names of GPUs, such as ``sim-1/gpu-3``: the node, and the GPU's number on it.
 
 GPUs are numbered by their PCI bus address, as nvidia-smi numbers them. The device's name in
 Kubernetes is its uuid: 40 characters that nobody remembers.
@@ -42,11 +42,11 @@ class GpuNames:
         )
 
     def of(self, pool: str, device: str) -> str:
-        """The short name of a device of a DRA pool; ``pool/device`` if no slice has it."""
+        """The short name of a device in a DRA pool; ``pool/device`` if no slice has the device."""
         return self._names.get((pool, device), f"{pool}/{device}")
 
     def shortened(self, text: str) -> str:
-        """A text with short names in place of those of Kubernetes."""
+        """A text with short names in place of the names in Kubernetes."""
         return _DEVICE.sub(self._short, text)
 
     def _short(self, match: re.Match[str]) -> str:
@@ -60,8 +60,8 @@ class GpuNames:
 async def names_in(kube: Kube, text: str, node: str = "") -> GpuNames:
     """The short names of the GPUs that a text names; none if this user may not list slices.
 
-    Reads the slices of their nodes, or all if there are many. GPUs whose node the text does not
-    name are those of ``node``.
+    Reads the slices of their nodes, or all slices if there are many nodes. ``node``: the node of
+    GPUs whose node the text does not name.
     """
     nodes = {match["node"] or match["pool"] or node for match in _DEVICE.finditer(text)}
     try:
@@ -75,7 +75,7 @@ async def names_in(kube: Kube, text: str, node: str = "") -> GpuNames:
 
 
 def newest_slices(slices: Iterable[Object]) -> list[Object]:
-    """The slices of dray's driver, of each DRA pool's newest generation."""
+    """The slices of dray's driver with the newest generation of their DRA pool."""
     ours = [one for one in slices if one["spec"].get("driver") == DRIVER]
     newest: dict[str, int] = {}
     for one in ours:
@@ -98,7 +98,7 @@ def attributes_of(device: Object) -> dict[str, str]:
 
 
 def _devices_by_pool(slices: Iterable[Object]) -> dict[str, list[tuple[str, str, str]]]:
-    """Address, name and node of each device."""
+    """PCI address, name and node of each device, by DRA pool."""
     found: dict[str, list[tuple[str, str, str]]] = {}
     for one in newest_slices(slices):
         pool = one["spec"]["pool"]["name"]

@@ -1,4 +1,4 @@
-"""The use of GPUs, which node-agents put on the bus."""
+"""The use of GPUs, which node-agents publish on the bus."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -27,11 +27,11 @@ _MOST: Final = {
     "ecc_corrected": 2**60,
     "ecc_uncorrected": 2**60,
 }
-"""The highest value of each field that a driver may mean; the lowest is 0."""
+"""The highest plausible value of each field; the lowest is 0."""
 N = TypeVar("N", int, float)
 _UNKNOWN: Final = UsedGpu(uuid="")
 GpuUses = Mapping[tuple[str, str], UsedGpu]
-"""By node and UUID: a node-agent speaks for the GPUs of its own node alone."""
+"""By node and UUID: a node-agent reports only the GPUs of its own node."""
 
 usage_option = click.option(
     "--usage",
@@ -43,7 +43,7 @@ usage_option = click.option(
 
 @asynccontextmanager
 async def usage_bus(kubeconfig: str | None, *, with_usage: bool) -> AsyncIterator[Bus | None]:
-    """The bus, if the use of GPUs is wanted. Raises BusUnavailableError."""
+    """The bus; None if the use of GPUs is not wanted. Raises BusUnavailableError."""
     if not with_usage:
         yield None
         return
@@ -52,8 +52,8 @@ async def usage_bus(kubeconfig: str | None, *, with_usage: bool) -> AsyncIterato
 
 
 async def read_usage(bus: Bus | None) -> GpuUses:
-    """What node-agents reported last; nothing if no bus is asked, or dray's services are of an
-    earlier release. Raises BusUnavailableError."""
+    """The last reports of node-agents; empty without a bus, or if dray's services are of an earlier
+    release. Raises BusUnavailableError."""
     found: dict[tuple[str, str], UsedGpu] = {}
     if bus is None:
         return found
@@ -62,7 +62,7 @@ async def read_usage(bus: Bus | None) -> GpuUses:
             async for delivered in messages:
                 with suppress(UndecodableMessageError):  # of a later release
                     used = decode(delivered, GpusUsed)
-                    # The bus lets an agent publish under its own node's subject alone.
+                    # The bus lets an agent publish only under its own node's subject.
                     if delivered.subject == subject_of(used):
                         found |= {(used.node, gpu.uuid): _plausible(gpu) for gpu in used.gpus}
     except StreamMissingError:
@@ -71,8 +71,8 @@ async def read_usage(bus: Bus | None) -> GpuUses:
 
 
 def _plausible(used: UsedGpu) -> UsedGpu:
-    """Without values that no driver means: one that can't say answers with -1 or the highest
-    number, and the sums of a node would be as wrong."""
+    """Without implausible values: a driver that does not know a value returns -1 or the highest
+    number, which would make a node's sums wrong, too."""
     odd = [name for name, most in _MOST.items() if not 0 <= (getattr(used, name) or 0) <= most]
     return replace(used, **{name: getattr(_UNKNOWN, name) for name in odd}) if odd else used
 
@@ -92,8 +92,8 @@ def usage_cells(used: UsedGpu | None) -> list[Cell | str]:
 
 
 def sum_of(gpus: Sequence[UsedGpu]) -> UsedGpu | None:
-    """The use of several GPUs as one: the mean of percents, the hottest, and sums of the others;
-    None without any."""
+    """The use of several GPUs as one: the mean percentage, the highest temperature and XID, and
+    sums of the other values; None without GPUs."""
     if not gpus:
         return None
     busy = [gpu.gpu_percent for gpu in gpus if gpu.gpu_percent is not None]

@@ -82,7 +82,7 @@ async def _read(
 
 
 def health_cell(gpu: GpuState) -> Cell:
-    """``ok``, or why no pod gets the GPU; that it is used without a claim."""
+    """``ok``, or why no pod gets the GPU, or who uses it without a claim."""
     if gpu.trouble:
         return Cell(gpu.trouble, "bold red")
     return Cell(f"used by {gpu.used_by}", "yellow") if gpu.used_by else Cell("ok", "green")

@@ -1,4 +1,4 @@
-"""Verbs with ``--batch``: one answer for each JSON line, in order, whatever the lines are."""
+"""For verbs with ``--batch``: one answer for each line, in order, even if a line is not JSON."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +33,7 @@ def _answer(
         return {"id": name} | answer(question)
     except InvalidInputError as error:
         reason = str(error)
-    except Exception as error:  # noqa: BLE001 - a bug that one line meets must not end the stream
+    except Exception as error:  # noqa: BLE001 - a bug with one line must not end the stream
         reason = f"dray failed: {type(error).__name__}: {error}"
     return {"id": name} | empty | {"error": f"line {number}: {reason}"}
 

@@ -1,7 +1,7 @@
-"""The Secret of an installation from which people's command line gets the bus' address and users.
+"""The installation's Secret from which the command line gets the bus's address and users.
 
-Who may read it and open a port-forward to NATS may read the bus, by plain RBAC. The chart's jobs
-write it.
+The chart's jobs write it. RBAC decides who may read the bus: a user needs the rights to read this
+Secret and to open a port-forward to NATS.
 """
 
 import base64
@@ -24,7 +24,7 @@ MUTATING_WEBHOOKS: Final = Resource(
 OPERATOR: Final = "dray-operator"
 NAMESPACE_VARIABLE: Final = "DRAY_NAMESPACE"
 URL, AUTHORITIES = "url", "ca.crt"
-"""Keys: of the bus, and of the authorities of its certificate (PEM; empty: no TLS)."""
+"""Keys of the bus's URL and of the authorities of its certificate (PEM; empty: no TLS)."""
 
 
 def password_key(user: str) -> str:

@@ -19,7 +19,7 @@ output_option = click.option(
 
 
 class _KubectlDumper(yaml.SafeDumper):
-    """Quotes with double quotes where quotes are needed, as kubectl does."""
+    """Uses double quotes if quotes are needed, as kubectl does."""
 
     def choose_scalar_style(self) -> str:
         style: str = super().choose_scalar_style()
@@ -33,5 +33,5 @@ def as_yaml(obj: dict[str, Any]) -> str:
 
 
 def print_json(data: Any) -> None:
-    """Data on standard output, two spaces deep; a note in place of what is nested too deep."""
+    """Print data as JSON with two spaces of indentation; a note replaces data nested too deep."""
     click.echo(json.dumps(json_codec.abridged(data), indent=2, sort_keys=False))

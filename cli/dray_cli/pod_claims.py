@@ -15,8 +15,8 @@ def holdings_of(
     *,
     containers: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """One line per device, of one driver or of all, with the ``node`` where it is used; its pool is
-    named where that is not the node's, and its container if ``containers`` has the request's."""
+    """One line per device, for one driver or all drivers. Shows ``node``, the pool if it is not the
+    node's, and the container that uses the device if ``containers`` has its request."""
     lines = []
     for claim in claims:
         for result in devices_of(claim, driver):
@@ -47,7 +47,7 @@ def containers_of(pod: Object) -> dict[str, str]:
 
 
 def devices_of(claim: Object, driver: str = "") -> Iterator[Object]:
-    """The devices that a claim holds, of one driver or of all."""
+    """The devices that a claim holds, for one driver or all drivers."""
     allocation = (claim.get("status") or {}).get("allocation") or {}
     for result in (allocation.get("devices") or {}).get("results") or ():
         if not driver or result.get("driver") == driver:
@@ -55,14 +55,14 @@ def devices_of(claim: Object, driver: str = "") -> Iterator[Object]:
 
 
 def is_without_devices(claim: Object) -> bool:
-    """Whether a claim asks for no device: it accounts for the cpu and the like of a pod without
-    GPUs."""
+    """Whether a claim asks for no device. Such a claim accounts for the CPU and other resources of
+    a pod without GPUs."""
     devices = (claim.get("spec") or {}).get("devices")
     return devices is not None and not devices.get("requests")
 
 
 async def claims_of(kube: Kube, pod: Object) -> tuple[tuple[Object, ...], tuple[Object, ...]]:
-    """The claims that dray derived, and the pod's others; one that is missing is left out."""
+    """The claims that dray derived, and the pod's other claims; missing ones are left out."""
     ours: list[Object] = []
     strange: list[Object] = []
     for reference, name in claim_names(pod).items():

@@ -1,4 +1,4 @@
-"""What became of a pod after its devices were allocated: prepared, running, ended, node lost."""
+"""What happened to a pod after the allocation: prepared, running, ended, node lost."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -24,18 +24,18 @@ _NO_ANSWER: Final = (
     "error while dialing",
     "deadline exceeded",
 )
-"""In the kubelet's message, in lower case, while the driver's plugin does not answer it."""
+"""Parts of the kubelet's message, in lower case, if the driver's plugin does not answer it."""
 _PHRASES: Final = dict(
     zip(LINK_NAMES, ("by NVLink", "on one NUMA node", "under one PCIe root"), strict=True)
 )
 _UNCONNECTED: Final = "The {} GPUs have no NVLink, no NUMA node and no PCIe root in common"
 _STARTING: Final = ("ContainerCreating", "PodInitializing")
-"""Reasons of containers that wait for nothing special."""
+"""Waiting reasons of containers that are only starting."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedPrepare:
-    """The kubelet's newest event that it could not prepare the pod's devices."""
+    """The kubelet's newest event about its failure to prepare the pod's devices."""
 
     message: str
     times: int
@@ -51,10 +51,10 @@ class FailedPrepare:
 
 @dataclass(frozen=True, slots=True)
 class PodLife:
-    """How far a pod came that has, or had, its devices."""
+    """The state of a pod that has, or had, its devices."""
 
     node: str = ""
-    """Where it is bound; empty: nowhere yet."""
+    """The node that it is bound to; empty: none yet."""
     node_problem: str = ""
     """Why its node can't run it; empty if it can, or this user may not read nodes."""
     failed_prepare: FailedPrepare | None = None
@@ -64,13 +64,13 @@ class PodLife:
     unhealthy: tuple[str, ...] = ()
     """Its devices that are unhealthy, each with the reason."""
     gpus: int = 0
-    """How many devices its node publishes of those that it holds."""
+    """How many of the devices that it holds its node publishes."""
     links: tuple[str, ...] | None = None
-    """By what its devices are connected; None: it holds one, or they don't say."""
+    """How its devices are connected; None: it holds one, or their attributes don't say."""
     end: PodEnd | None = None
 
     def lines(self, phase: str) -> list[str]:
-        """What happens now, for a person. ``phase``: the pod's."""
+        """What happens now, as text for people. ``phase``: the pod's phase."""
         if self.end is not None:
             return []
         if self.node_problem:
@@ -122,7 +122,7 @@ class PodLife:
 
 
 async def life_of(kube: Kube, pod: Object, claims: Iterable[Object] = ()) -> PodLife:
-    """Read how far a pod with these ``claims`` came. What this user may not read is left out."""
+    """Read the state of a pod with these ``claims``. What this user may not read is left out."""
     node = str((pod.get("spec") or {}).get("nodeName") or "")
     status = pod.get("status") or {}
     end = pod_end(pod)
@@ -171,7 +171,7 @@ def _links(devices: list[Device]) -> tuple[str, ...] | None:
 
 
 def _devices(obj: Object) -> tuple[Device, ...]:
-    """The devices of a slice of dray's driver; empty if it can't be read."""
+    """The devices of a slice; empty if it is not of dray's driver, or can't be read."""
     try:
         return slice_from(obj).devices if obj["spec"].get("driver") == DRIVER else ()
     except UNREADABLE:

@@ -1,8 +1,8 @@
-"""A local port that leads to a port of a pod, through the API server, as ``kubectl port-forward``.
+"""A local port that leads to a pod's port through the API server, like ``kubectl port-forward``.
 
-Every connection is a WebSocket of its own with the protocol ``v4.channel.k8s.io``, which kubelets
-and their container runtimes serve (k8s.io/kubelet/pkg/cri/streaming/portforward). A message begins
-with its channel: 0 has the connection's data, 1 what went wrong. The server's first message on each
+Every connection has its own WebSocket with the protocol ``v4.channel.k8s.io``, which kubelets and
+their container runtimes serve (k8s.io/kubelet/pkg/cri/streaming/portforward). A message begins with
+its channel: 0 carries the connection's data, 1 carries errors. The server's first message on each
 channel is the port, in two bytes.
 """
 
@@ -27,12 +27,12 @@ _FORBIDDEN: Final = 403
 
 
 class PortForwardError(TemporaryError):
-    """The API server, the kubelet or the pod does not take the connection."""
+    """The API server, the kubelet or the pod does not accept the connection."""
 
 
 class PortForward:
-    """Use it as a context manager; ``port`` of 127.0.0.1 is open meanwhile. The pod's server must
-    speak first, as NATS does: the runtime opens a tunnel before it knows whether a server listens.
+    """A context manager; ``port`` of 127.0.0.1 is open within the context. The pod's server must
+    send first, as NATS does: the runtime opens a tunnel before it knows whether a server listens.
     """
 
     def __init__(self, access: ServerAccess, namespace: str, pod: str, pod_port: int) -> None:
@@ -115,7 +115,7 @@ class PortForward:
                     )
                 yield _Tunnel(socket, self._what)
         except aiohttp.WSServerHandshakeError as error:
-            takes = "; it takes the verbs get and create on pods/portforward"
+            takes = "; this needs the verbs get and create on pods/portforward"
             raise PortForwardError(
                 f"{self._what} can't be reached: the server answered with status {error.status}"
                 f"{takes if error.status == _FORBIDDEN else ''}"

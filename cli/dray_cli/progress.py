@@ -1,4 +1,4 @@
-"""Progress on standard error: a live line on a terminal, lines with their seconds in a pipe."""
+"""Progress on standard error: a live line on a terminal, lines with elapsed times in a pipe."""
 
 import os
 import sys
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _DONE = "ready: "
-"""How lines begin that say that a step is done."""
+"""The beginning of lines that report a finished step."""
 _EVERY_S = 5.0
-"""How often a pipe gets a line about work that goes on."""
+"""Time between two lines about running work in a pipe."""
 
 
 class StepProgress:
-    """Lines about the steps of something. On a terminal the last one is live, and those of done
+    """Prints lines about steps. On a terminal the last line is live, and the lines of finished
     steps stay. Lines after the context's end are printed as in a pipe."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class StepProgress:
 
 
 class WorkProgress:
-    """How far one piece of work has come: a bar on a terminal, if its end is known."""
+    """Shows the progress of one piece of work: on a terminal as a bar, if its end is known."""
 
     def __init__(self) -> None:
         self._began_s = self._printed_s = time.monotonic()
@@ -76,7 +76,7 @@ class WorkProgress:
             self._live.stop()
 
     def __call__(self, text: str, done: float | None = None) -> None:
-        """``done``: the part that is done, from 0 to 1; None: nobody knows."""
+        """``done``: the part that is done, from 0 to 1; None: unknown."""
         now_s = time.monotonic()
         if self._live is not None:
             total = None if done is None else 1.0
@@ -88,7 +88,7 @@ class WorkProgress:
 
 
 def _live_line() -> "Progress | None":
-    """None in a pipe."""
+    """The live line; None in a pipe."""
     if not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         return None
     from rich.console import Console

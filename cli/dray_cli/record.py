@@ -1,4 +1,4 @@
-"""``dray record FILE``: write down what is observed and decided, for ``dray replay``."""
+"""``dray record FILE``: records what is observed and decided, for ``dray replay``."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ _LOOK_S = 0.1
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg]
-    """``30s``, ``5m``."""
+    """A duration such as ``30s`` or ``5m``."""
 
     name = "duration"
 
@@ -62,8 +62,9 @@ def record(
 ) -> None:
     """Record facts, decisions and journals until Ctrl-C; FILE.gz is compressed.
 
-    It begins with the current state, so it may be started at any time. It always has the
-    allocator's decisions; those of the other services only if they run with DRAY_RECORD=true.
+    The recording begins with the current state, so it can be started at any time. It always has
+    the allocator's decisions. It has those of the other services only if they run with
+    DRAY_RECORD=true.
     """
     if not force:
         _must_be_new(file)
@@ -71,7 +72,7 @@ def record(
     counts, problem = asyncio.run(_record(file, kubeconfig, nats, for_s, events))
     if not counts.begun:
         slow = (
-            "the bus did not give the whole state at the start in time; "
+            "the bus did not deliver the whole initial state in time; "
             "record for longer, and see with `dray doctor` whether the bus is well"
         )
         raise BusUnavailableError(f"nothing was recorded: {problem or slow}")
@@ -95,7 +96,7 @@ def record(
 
 
 def _must_be_new(file: Path) -> None:
-    """A recording can't be made again. Empty files, pipes and devices have nothing to lose."""
+    """Refuse to overwrite a recording: it is unique. Empty files, pipes and devices are allowed."""
     if file.is_file() and file.stat().st_size:
         raise InvalidInputError(
             f"{file} exists, and would be lost: name another file, or overwrite it with --force"
@@ -109,7 +110,7 @@ async def _record(
     for_s: float | None,
     events: int | None,
 ) -> tuple[Counts, str | None]:
-    """What was recorded, and what the bus lacked in the end."""
+    """What was recorded, and the problem of the bus at the end; None: it had none."""
     header = Header(dray=version("dray"), recorded_unix_s=time.time())
     async with open_bus(kubeconfig, nats, role=RECORDER) as bus:
         with Writer(file) as writer:
@@ -126,7 +127,7 @@ async def _record(
 async def _until(
     running: asyncio.Task[None], counts: Counts, for_s: float | None, events: int | None
 ) -> None:
-    """Wait for Ctrl-C, the time, the number, or a failure; progress on standard error."""
+    """Wait for Ctrl-C, the time, the number of events or a failure; show progress."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

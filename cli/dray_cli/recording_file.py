@@ -1,4 +1,4 @@
-"""The option that starts a stack whose services write down what they consume and decide."""
+"""The option that starts a stack whose services publish what they consume and decide."""
 
 from typing import Any
 
@@ -15,5 +15,5 @@ def record_option(command: Any) -> Any:
 
 
 def recording_settings(record: bool) -> dict[str, str]:
-    """The settings of all services that follow from it."""
+    """The settings that the option gives to all services."""
     return {"DRAY_RECORD": "true"} if record else {}

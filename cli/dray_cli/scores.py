@@ -1,4 +1,4 @@
-"""Why this node and not that: the scores of nodes, when a pod was decided or now."""
+"""Why a pod gets a node: the scores of the nodes, at the pod's decision or now."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
@@ -35,7 +35,7 @@ _NONE = (
 Table = tuple[Sequence[str], Sequence[Row]]
 """Titles and rows."""
 _ANSWER_S: Final = 1.0
-"""How long the replica that decided has to answer; the others stay silent."""
+"""Time-out for the answer of the replica that decided; other replicas do not answer."""
 _NOT_KEPT: Final = (
     "No running allocator has the scores of the decision: each keeps those of its last "
     f"{KEPT} decisions, of at most {PER_TICK} a second, until it ends. A recording may have them: "
@@ -45,18 +45,18 @@ _NOT_KEPT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FoundScores:
-    """The scores of the nodes that a pod could have, or why there are none."""
+    """The scores of the nodes that a pod could get, or why there are none."""
 
     scores: PodScores | None
     node: str
-    """The pod's; empty while it waits."""
+    """The pod's node; empty while the pod waits."""
     when: str = "as the pool is now, without this pod"
     missing: str = ""
     note: str = ""
     """Why the scores are not those of the decision; empty if they are, or if there is none."""
 
     def lines(self) -> list[str]:
-        """As a person reads them."""
+        """The scores as lines of text."""
         lines: list[str] = []
         for part in self._parts():
             if isinstance(part, str):
@@ -94,9 +94,9 @@ class FoundScores:
 async def read_scores(bus: Bus, pod_uid: str, node: str) -> FoundScores:
     """The scores of the decision, if the replica that decided still has them.
 
-    Else those of now, as if the pod held nothing, from facts and the workload model in the log.
-    Then reservations that are not written to Kubernetes yet don't count. ``node``: the pod's;
-    empty: nothing is decided.
+    Otherwise the current scores, as if the pod held nothing, from facts and the workload model in
+    the log. These leave out reservations that are not written to Kubernetes yet. ``node``: the
+    pod's node; empty: nothing is decided.
     """
     if node and (kept := await _kept(bus, pod_uid, node)) is not None:
         return kept
@@ -108,7 +108,7 @@ async def read_scores(bus: Bus, pod_uid: str, node: str) -> FoundScores:
 
 
 async def _kept(bus: Bus, pod_uid: str, node: str) -> FoundScores | None:
-    """None if no replica has them, or only those of an earlier decision."""
+    """The decision's scores; None if no replica has them, or only those of an earlier decision."""
     question = msgspec.json.encode(Scores(pod_uid=pod_uid))
     try:
         answer = await bus.request(SCORES_SUBJECT, question, timeout_s=_ANSWER_S)
@@ -141,7 +141,7 @@ async def _scores_now(bus: Bus, pod_uid: str) -> PodScores | None:
 
 
 def _without_devices(fact: Fact, pod_uid: str) -> Fact:
-    """The fact as before the pod got its devices."""
+    """The fact as it was before the pod got its devices."""
     match fact:
         case ClaimObserved(claim=claim) if pod_uid in (claim.pod_uid, *claim.reserved_for):
             free = replaced(claim, allocation=None, decision=0, void=0, reserved_for=())

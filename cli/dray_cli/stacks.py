@@ -1,4 +1,4 @@
-"""Which local stack a verb means."""
+"""The choice of the local stack on which a verb works."""
 
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ stack_option = click.option(
     callback=stack_name,
     help="Which local stack, if several run; else $DRAY_STACK, else the default one.",
 )
-"""The stack of a verb about stacks."""
+"""The option of verbs about local stacks."""
 
 
 kubelet_option = click.option(
@@ -45,7 +45,7 @@ kubelet_option = click.option(
 def control_plane_for(
     kubelet: "KubeletKind", control_plane: "ControlPlane | None"
 ) -> "ControlPlane | None":
-    """The control plane that was chosen; real kubelets choose the real one. Raises
+    """The control plane that was chosen; with real kubelets always the real one. Raises
     click.UsageError."""
     if kubelet == "simulated":
         return control_plane
@@ -55,10 +55,10 @@ def control_plane_for(
 
 
 def running_stack(name: str | None) -> StackFile:
-    """The running local stack of that name, else the default one.
+    """The running local stack with that name; without a name, the default one.
 
     Raises:
-        InvalidInputError: it does not run; the error names those that do.
+        InvalidInputError: the stack does not run; the error names the running ones.
     """
     if (stack := read_stack_file(name)) is not None:
         return stack

@@ -39,7 +39,7 @@ async def _states(stack: StackFile) -> list[str]:
 
 
 async def _state(process: ProcessRecord) -> str:
-    """``running`` is all that is known of a process without a plain health page."""
+    """The state of a process; ``running`` if it has no health page with plain HTTP."""
     if not is_alive(process):
         return "ended"
     if not process.health_url.startswith("http://"):

@@ -16,7 +16,7 @@ async def read_whole(bus: Bus, stream: str) -> AsyncGenerator[Delivered, None]:
 
     Raises:
         StreamMissingError: there is no such stream.
-        BusUnavailableError: it was not read in time.
+        BusUnavailableError: the stream was not read in time.
     """
     state = await bus.state(stream)
     if state is None:

@@ -1,7 +1,7 @@
 """Tables: with colour and bars on a terminal, plain and stable in a pipe.
 
-On a terminal rich fits them into its width, and leaves colour out if ``NO_COLOR`` is set. In a pipe
-columns are two spaces apart, as kubectl writes them, and nothing is cut.
+On a terminal, rich fits tables into the width, and uses no colour if ``NO_COLOR`` is set. In a
+pipe, columns are two spaces apart, as in kubectl's tables, and nothing is cut.
 """
 
 import sys
@@ -33,7 +33,7 @@ Row = Sequence[Cell | str]
 
 
 def fill_cell(fraction: float, text: str) -> Cell:
-    """How full something is: the fuller, the warmer."""
+    """A cell that shows how full something is: green, yellow or red, with a bar."""
     style = "green" if fraction < 0.7 else "yellow" if fraction < 0.95 else "red"
     return Cell(text, style if fraction else "dim", min(1.0, fraction))
 
@@ -54,7 +54,7 @@ def echo_table(titles: Sequence[str], rows: Sequence[Row]) -> None:
 
 
 def plain_lines(titles: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """The table as lines of text without an end of spaces."""
+    """The table as lines of text without trailing spaces."""
     texts = [list(titles), *([_cell(one).text for one in row] for row in rows)]
     widths = [max(len(line[column]) for line in texts) for column in range(len(titles))]
     return [

@@ -34,7 +34,7 @@ def _choose_kubeconfig(
 
 
 def kubeconfig_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of a verb about a cluster: ``--kubeconfig``, which the verb gets, or ``--stack``."""
+    """Options that choose a cluster: ``--kubeconfig``, which the verb gets, or ``--stack``."""
     by_path = click.option(
         "--kubeconfig",
         type=click.Path(exists=True, dir_okay=False),
@@ -62,10 +62,10 @@ nats_option = click.option(
 
 
 def kubeconfig_of(flag: str | None) -> str:
-    """The kubeconfig a verb uses.
+    """The kubeconfig that a verb uses.
 
     Raises:
-        InvalidInputError: no flag, no ``KUBECONFIG`` that exists and no local stack.
+        InvalidInputError: there is no flag, no existing ``KUBECONFIG`` and no local stack.
     """
     if flag:
         return flag
@@ -90,7 +90,7 @@ async def connect_kube(flag: str | None) -> Kube:
 
 
 def stack_of(kubeconfig: str) -> StackFile | None:
-    """The running local stack that the kubeconfig is of, or None."""
+    """The running local stack to which the kubeconfig belongs, or None."""
     paths = {Path(one).resolve() for one in kubeconfig.split(os.pathsep)}
     for stack in running_stacks():
         if not paths.isdisjoint(map(Path, (stack.kubeconfig, *stack.kubeconfigs.values()))):

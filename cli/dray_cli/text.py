@@ -1,4 +1,4 @@
-"""How verbs put what they know into words: the same wherever it is shown."""
+"""Texts that several verbs print in the same form."""
 
 import os
 import re
@@ -24,7 +24,7 @@ def columns() -> int:
 
 
 def wrapped(text: str, width: int, deeper: int = 2) -> str:
-    """The lines of a text, broken between words; what follows is ``deeper`` by columns."""
+    """Wrap the lines of a text between words; ``deeper``: extra indentation of wrapped parts."""
     lines: list[str] = []
     for line in text.split("\n"):
         indent = line[: len(line) - len(line.lstrip())]
@@ -40,12 +40,12 @@ def wrapped(text: str, width: int, deeper: int = 2) -> str:
 
 
 def wrapped_on_terminal(text: str) -> str:
-    """Wrapped to the terminal's width; in a pipe as it is, one line per statement."""
+    """The text, wrapped to the terminal's width; unchanged in a pipe."""
     return wrapped(text, columns()) if sys.stdout.isatty() else text
 
 
 def abbreviated(text: str) -> str:
-    """The text with the first eight digits of each UUID."""
+    """The text with each UUID cut to its first eight digits."""
     return _UUID.sub(r"\1…", text)
 
 
@@ -56,7 +56,7 @@ def styled(text: str, **style: Any) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """``1 node``, ``3 nodes``; ``many`` where it is not ``one`` and an s."""
+    """``1 node``, ``3 nodes``; ``many``: the plural, if it is not ``one`` with an s."""
     return f"{count} {one if count == 1 else many or f'{one}s'}"
 
 
@@ -66,7 +66,7 @@ def understood_text(understood: dict[str, str]) -> str:
 
 
 def device_lines(devices: Iterable[tuple[str, dict[str, str]]]) -> tuple[str, ...]:
-    """One line per device, with what is consumed of it."""
+    """One line per device, with the amounts that are consumed."""
     return tuple(
         " ".join(
             (device, *(f"{name}={readable_quantity(text)}" for name, text in sorted(taken.items())))
@@ -76,7 +76,7 @@ def device_lines(devices: Iterable[tuple[str, dict[str, str]]]) -> tuple[str, ..
 
 
 def env_lines(env: dict[str, str]) -> tuple[str, ...]:
-    """One line per variable; a list of cards is one card per line."""
+    """One line per variable; lists, such as those of cards, have one entry per line."""
     lines: list[str] = []
     for name, value in sorted(env.items()):
         first, *rest = value.split(",")
@@ -85,7 +85,7 @@ def env_lines(env: dict[str, str]) -> tuple[str, ...]:
 
 
 def decided_lines(pod: "PodDecision") -> tuple[str, ...]:
-    """One line per device that a decision gives, with what it takes of it."""
+    """One line per device that a decision gives, with the amounts that are consumed."""
     return device_lines(
         (allocated.id.device, _taken(allocated.consumed))
         for claim in pod.claims
@@ -94,5 +94,5 @@ def decided_lines(pod: "PodDecision") -> tuple[str, ...]:
 
 
 def _taken(consumed: dict[str, str]) -> dict[str, str]:
-    """Without the physical pair, which no claim consumes."""
+    """The amounts above 0: no claim consumes the physical capacities ``tflops`` and ``vram``."""
     return {name: amount for name, amount in consumed.items() if amount != "0"}

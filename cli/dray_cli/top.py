@@ -108,7 +108,7 @@ async def _top(
 async def _live(
     kube: Kube, bus: Bus | None, fleet: GpuFleet, shown: Shown, interval_s: float
 ) -> None:
-    """Show until Ctrl-C; wait if the API server or the bus does not answer."""
+    """Update the display until Ctrl-C; try again if the API server or the bus does not answer."""
     from rich.console import Console
     from rich.live import Live
 

@@ -1,4 +1,4 @@
-"""``dray up``: a local stack that stays."""
+"""``dray up``: starts a local stack that keeps running."""
 
 import asyncio
 from collections.abc import Callable
@@ -155,7 +155,7 @@ def up(
         )
         try:
             _start(options, say, output, detach=detach)
-        except KeyboardInterrupt as interrupt:  # before `run_until_signal` listens to signals
+        except KeyboardInterrupt as interrupt:  # before `run_until_signal` handles signals
             raise InterruptedStartError("interrupted before the stack was ready") from interrupt
 
 
@@ -185,7 +185,7 @@ def _default_control_plane(name: str, keep: bool, say: Callable[[str], None]) ->
 
 
 def show(stack: StackFile, output: str, *, attached: bool = False) -> None:
-    """How to use the stack."""
+    """Print how to use the stack."""
     if output == "json":
         print_json(_stack_as_data(stack))
         return

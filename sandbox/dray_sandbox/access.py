@@ -28,13 +28,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     NODE_AGENT: ("dray-services",),
     WEBHOOK: ("dray-services",),
 }
-"""Every user and its groups. kube-controller-manager runs without one service account per
-controller here, so its user has the rights of all its controllers."""
+"""Every user and its groups. Here, kube-controller-manager does not use one service account per
+controller, so its user has the rights of all its controllers."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxCredentials:
-    """Files that an API server is started with, and its users' tokens."""
+    """The files with which an API server is started, and its users' tokens."""
 
     directory: Path
     server: ServerFiles
@@ -62,7 +62,7 @@ class Endpoint:
 def make_credentials(directory: Path, names: Sequence[str] = ()) -> SandboxCredentials:
     """New certificates, and a new random token for every user of GROUPS.
 
-    ``names`` are further names and addresses of the API server.
+    ``names`` are additional names and addresses of the API server.
     """
     tokens = {user: secrets.token_urlsafe(24) for user in GROUPS}
     rows = [

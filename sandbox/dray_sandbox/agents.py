@@ -36,7 +36,7 @@ STARTING_AT_ONCE = 32
 """If all started together, NATS would end their connections before this process could answer."""
 _LOOK_EVERY_S = 0.1
 _LOOKS = 300
-"""An agent that is not ready by then holds up no others."""
+"""After this many checks, an agent that is not ready no longer delays the others."""
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -71,7 +71,7 @@ def _node_group(text: str, common: NodeGroup) -> NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class _AgentOfNode:
-    """One node's agent, which starts at its turn."""
+    """One node's agent, which starts when its turn comes."""
 
     bus: JetStreamBus
     checks: HealthPages
@@ -114,7 +114,7 @@ async def run(settings: NodeAgentSettings, nodes: Sequence[NodeGroup]) -> None:
         own = assemble(
             node, node.name, agent.bus, kube, gpus, agent.checks, journal, settings.namespace
         )
-        del own["containers"]  # it is for metrics, which nobody can read here
+        del own["containers"]  # it is for metrics, which can't be read here
         loops |= {f"{node.name}-{name}": partial(agent.run, loop) for name, loop in own.items()}
         health.check(node.name, partial(_problem, agent))
 
@@ -131,7 +131,7 @@ async def run(settings: NodeAgentSettings, nodes: Sequence[NodeGroup]) -> None:
 
 
 async def _start_all(agents: Sequence[_AgentOfNode]) -> None:
-    """Start the agents in their order, a few at a time; then do nothing."""
+    """Start the agents in order, a few at a time; then do nothing."""
     free = asyncio.Semaphore(STARTING_AT_ONCE)
 
     async def until_ready(agent: _AgentOfNode) -> None:
@@ -154,7 +154,7 @@ def _problem(agent: _AgentOfNode) -> str | None:
 
 
 async def _all(steps: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Take the steps at the same time. Raises the first error after the last one has ended."""
+    """Run all steps concurrently. Raises the first error after the last step has ended."""
     for ended in await asyncio.gather(*(step() for step in steps), return_exceptions=True):
         if isinstance(ended, BaseException):
             raise ended

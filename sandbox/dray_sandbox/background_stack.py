@@ -1,4 +1,4 @@
-"""Start a stack that runs on after this process: ``dray_sandbox.supervisor`` as a process."""
+"""Start a detached stack: a ``dray_sandbox.supervisor`` process runs it and outlives this one."""
 
 import asyncio
 import contextlib
@@ -30,17 +30,17 @@ class DetachedStartError(PermanentError):
 
 
 def supervisor_log(name: str) -> Path:
-    """The file to which a detached supervisor prints what ended and was started again."""
+    """The log of a detached supervisor. It names processes that ended and were restarted."""
     return stack_directory(name).parent / f"{name}.log"
 
 
 async def start_detached(options: StackOptions, progress: Callable[[str], None]) -> StackFile:
-    """Start a stack that runs on after this process; returns when it is ready.
+    """Start a stack that outlives this process; returns when it is ready.
 
     Raises:
-        StackRunsError: a stack of this name runs.
-        StackLockedError: another process starts or stops one.
-        DetachedStartError: it could not be started; with the supervisor's message.
+        StackRunsError: a stack of this name is running.
+        StackLockedError: another process is starting or stopping one.
+        DetachedStartError: it could not be started; the message is the supervisor's.
         InterruptedStartError: SIGINT or SIGTERM came before it was ready; it is stopping.
     """
     if (running := read_stack_file(options.name)) is not None:
@@ -95,7 +95,7 @@ async def _until_ready(
             progress(line[_STAMP_WIDTH:])
         printed = len(lines)
         if stack is not None and stack.supervisor.pid == process.pid:
-            process.returncode = 0  # detached: without this, Popen warns that it still runs
+            process.returncode = 0  # detached: else Popen warns that it still runs
             return stack
         if code is not None:
             raise DetachedStartError("\n".join(lines) or f"the supervisor ended with {code}")

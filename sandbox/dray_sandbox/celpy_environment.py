@@ -1,4 +1,4 @@
-"""Environments of celpy, an independent engine of the standard language."""
+"""Environments of celpy, an independent implementation of standard CEL."""
 
 import sys
 

@@ -17,8 +17,8 @@ from dray_sandbox.paths import checkout
 
 Object = dict[str, Any]
 SERVICES = (CLAIM_CONTROLLER, NODE_AGENT)
-"""Users of dray's services that call Kubernetes; a role has its user's name. The webhook only reads
-the bus: it has a user and no role."""
+"""Users of the dray services that call Kubernetes; each role has the name of its user. The webhook
+only reads the bus: it has a user but no role."""
 _SERVICE_ACCOUNT = f"system:serviceaccount:{DRAY_NAMESPACE}:{CLAIM_CONTROLLER}"
 """The writer of dray's annotations, as the chart's policies name it."""
 _CORE, _RESOURCE, _RBAC = "", CLAIMS.group, "rbac.authorization.k8s.io"
@@ -37,10 +37,10 @@ _KUBELET_RULES = (
     _rule(_CORE, ("namespaces",), (*_READ, "create")),
     _rule(_CORE, ("events",), ("get", "create", "patch", "update")),
     _rule(_RESOURCE, ("resourceclaims",), _READ),
-    # A kubelet deletes the slices of a driver that is away for too long.
+    # A kubelet deletes the slices of a driver that is disconnected for too long.
     _rule(_RESOURCE, ("resourceslices",), (*_READ, "delete")),
     _rule("coordination.k8s.io", ("leases",), (*_READ, *_WRITE)),
-    # Projected tokens; a kubelet's are for pods of its node.
+    # Projected tokens. A kubelet requests them for the pods of its node.
     _rule(_CORE, ("serviceaccounts/token",), ("create",)),
 )
 """Rights of the stand-in kubelets."""

@@ -1,4 +1,4 @@
-"""The changes of one kind of objects, as an informer of client-go reports them."""
+"""Changes of the objects of one kind, as a client-go informer reports them."""
 
 from collections.abc import AsyncIterator
 
@@ -6,10 +6,10 @@ from dray.kube.ports import Changed, Deleted, Kube, Listed, Object, Resource
 
 
 async def changes(kube: Kube, resource: Resource) -> AsyncIterator[list[tuple[Object, bool]]]:
-    """Per watch event the changed objects, each with whether it was deleted.
+    """For each watch event: the changed objects, and for each one whether it was deleted.
 
-    A list that lacks a known object deletes it. An object with another uid under the same name
-    deletes the old one first.
+    A known object that is missing from a list counts as deleted. If an object of the same name has
+    another uid, the old object is reported as deleted first.
     """
     known: dict[tuple[str, str], Object] = {}
 

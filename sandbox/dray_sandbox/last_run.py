@@ -1,4 +1,4 @@
-"""What the last run of a stack has left: objects, decision logs, nodes."""
+"""State that the last run of a stack left behind: objects, decision logs, nodes."""
 
 import shutil
 
@@ -12,11 +12,11 @@ NODES_FOLDER = "n"
 
 
 class KeptStateError(PermanentError):
-    """The last run's state is another control plane's."""
+    """The state of the last run belongs to another control plane."""
 
 
 def kept_control_plane(name: str) -> ControlPlane | None:
-    """The control plane whose objects the last run has left; None: there are none."""
+    """The control plane whose objects the last run left behind; None: there are no objects."""
     directory = stack_directory(name)
     if (directory / "kubernetes" / "etcd").exists():
         return "real"
@@ -24,12 +24,12 @@ def kept_control_plane(name: str) -> ControlPlane | None:
 
 
 def remove_leftovers(name: str) -> None:
-    """Remove what the last run has left outside of its files, if it was killed."""
+    """Remove what the last run left behind outside its folder, if it was killed."""
     machine.remove_leftovers(stack_directory(name) / NODES_FOLDER)
 
 
 def remove_state(name: str) -> None:
-    """Remove everything that the last run has left."""
+    """Remove everything that the last run left behind."""
     nodes = stack_directory(name) / NODES_FOLDER
     if nodes.is_symlink():
         shutil.rmtree(nodes.resolve(), ignore_errors=True)

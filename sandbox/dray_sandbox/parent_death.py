@@ -2,7 +2,7 @@
 
 ``python -I -S parent_death.py PARENT SIGNAL COMMAND...`` sets the parent-death signal (on Linux
 only), then executes the command, so that a crashed launcher leaves no process behind. It is run by
-path because it must start in milliseconds. The command may have many files open.
+path because it must start in milliseconds. It also lets the command open many files.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import sys
 
 _PR_SET_PDEATHSIG = 1
 _OPEN_FILES = 65536
-"""One process of many nodes has seven per node; most shells allow 1,024."""
+"""One process for many nodes has seven open files per node; most shells allow 1,024."""
 
 
 def _set_parent_death_signal(parent: int, number: int) -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 from dray.api.errors import InvalidInputError
 
 FOLDER_VARIABLE = "DRAY_STACKS"
-"""The folder of all local stacks, if not the checkout's cache. Sessions of tests have their own."""
+"""Names the folder of all local stacks; default: in the checkout's cache. Tests set their own."""
 _SOURCE_VARIABLE = "DRAY_SOURCE"
-"""Names the source tree for a package that is installed elsewhere, as in an image."""
+"""Names the source tree if the package is installed outside it, as in an image."""
 _STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _LONGEST_SOCKET_DIRECTORY = 45
-"""Unix socket paths have at most 108 bytes; a kubelet's plugin sockets add about 60 to this."""
+"""Unix socket paths have at most 108 bytes; a kubelet's plugin sockets add about 60 bytes."""
 
 
 def checkout() -> Path:
-    """The root of the source tree: SOURCE_VARIABLE's, else the one this package runs from.
+    """The root of the source tree: from ``_SOURCE_VARIABLE``, else the one this package runs from.
 
     Raises:
         FileNotFoundError: the package is not in a checkout, so the custom resources and the
@@ -36,7 +36,7 @@ def stack_directory(name: str) -> Path:
     """The run directory of a local stack, in ``$DRAY_STACKS`` or the checkout's cache folder.
 
     Raises:
-        InvalidInputError: the name could lead out of that folder, which each start empties.
+        InvalidInputError: the name could lead out of that folder. Each start empties the directory.
     """
     if _STACK_NAME.fullmatch(name) is None:
         raise InvalidInputError(

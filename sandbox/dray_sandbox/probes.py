@@ -1,4 +1,4 @@
-"""Readiness checks: whether a URL or a socket answers, a process listens on a port."""
+"""Readiness checks: whether a URL or a socket answers, or a process listens on a port."""
 
 import asyncio
 import contextlib
@@ -18,10 +18,10 @@ _DNS_ADDRESS = bytes([0, 0, 1, 0, 1])
 """The end of a question: the root, type A, class IN."""
 _CRI_VERSION = "/runtime.v1.RuntimeService/Version"
 _OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
-"""A connection that failed is not tried again for seconds, by channels that share it."""
+"""Gives each channel its own connection: a shared one that failed is not retried for seconds."""
 _SOCKETS = Path("/proc/net/tcp")
 _LISTEN = "0A"
-"""The state of a listening socket in that table."""
+"""The state of a listening socket in ``/proc/net/tcp``."""
 
 
 def answers(
@@ -31,9 +31,9 @@ def answers(
     token: str = "",
     text: re.Pattern[str] | None = None,
 ) -> Callable[[], Awaitable[bool]]:
-    """A check that ``url`` answers 200, over TLS of ``authority`` and as the user of ``token``.
+    """A check that ``url`` answers 200. ``authority`` verifies TLS; ``token`` identifies the user.
 
-    ``text``: what the page must have.
+    ``text``: a pattern that the page must contain.
     """
     headers = {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -54,8 +54,10 @@ def answers(
 
 
 def runs_containers(path: Path) -> Callable[[], Awaitable[bool]]:
-    """A check that a container runtime answers on a Unix socket, by the CRI method ``Version``;
-    containerd accepts connections earlier, and a kubelet that then starts ends."""
+    """A check that a container runtime answers the CRI method ``Version`` on a Unix socket.
+
+    containerd accepts connections before it can answer; a kubelet that starts then exits.
+    """
 
     async def check() -> bool:
         import grpc  # Only real nodes need it.
@@ -90,7 +92,7 @@ def resolves(name: str, host: str, port: int) -> Callable[[], Awaitable[bool]]:
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether process ``pid`` listens on ``port`` of IPv4; true if the system has no such table."""
+    """Whether process ``pid`` listens on IPv4 ``port``; true if the system has no /proc/net/tcp."""
     if not _SOCKETS.exists():
         return True
     rows = (row.split() for row in _SOCKETS.read_text().splitlines()[1:])

@@ -22,7 +22,7 @@ from dray_sandbox.tcp_ports import free_port
 Ready = Callable[[], Awaitable[bool]]
 _POLL_S = 0.03
 _LOOKS = 50
-"""A start is noticed late by a fiftieth of its time at most."""
+"""The pause between two readiness checks is the time since the start, divided by this number."""
 _TAIL_LINES = 15
 _PARENT_DEATH = str(Path(__file__).with_name("parent_death.py"))
 _NOT_INHERITED = ("DRAY_", "KUBECONFIG", "NATS_")
@@ -55,19 +55,20 @@ class ProcessSpec:
     name: str
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to this process's environment, from which dray's settings are removed."""
+    """Added to the environment of this process, without dray's settings."""
     ready: Ready | None = None
     ready_within_s: float = 60.0
     stop_within_s: float = 10.0
     order: int = 0
     """Programs of a higher order stop first."""
     health_url: str = ""
-    """The page that says whether it is ready, or its address; empty if it has none."""
+    """The URL of its readiness page, or else its address; empty if it has neither."""
     parent_death_signal: signal.Signals = signal.SIGKILL
-    """What it gets when this process ends without having stopped it. SIGTERM is for a program that
-    removes what would stay behind."""
+    """The signal that it gets if this process ends without stopping it. SIGTERM is for a program
+    that must clean up."""
     pid_file: Path | None = None
-    """Written by it, and read by its readiness check: that of an earlier run is removed first."""
+    """The program writes this file and its readiness check reads it. A file of an earlier run is
+    removed first."""
 
 
 @dataclass(slots=True)
@@ -86,7 +87,7 @@ def bound_to_this_process(
 
 
 async def gather_or_cancel(*work: Coroutine[Any, Any, Any]) -> list[Any]:
-    """The results of all; the first failure cancels the others and is raised unchanged."""
+    """The results of all. The first failure cancels the others and is raised unchanged."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)
@@ -141,7 +142,7 @@ class Runner:
         await gather_or_cancel(*map(self.start, programs))
 
     async def start_on_free_port(self, make: Callable[[int], ProcessSpec]) -> int:
-        """Start the program that ``make`` returns for a free port; its port.
+        """Start the program that ``make`` returns for a free port; returns the port.
 
         Raises:
             ProgramFailedError: it failed for another reason than its port.
@@ -212,7 +213,7 @@ class Runner:
         }
 
     def last_pids(self) -> dict[str, int]:
-        """Process ids of all programs, by name; of one that has ended, its last one."""
+        """Process ids of all programs, by name; for a program that has ended, its last id."""
         return {name: running.process.pid for name, running in self._running.items()}
 
     def log(self, name: str) -> Path:
@@ -220,8 +221,7 @@ class Runner:
         return self._logs / f"{name}.log"
 
     def ended(self) -> dict[str, str]:
-        """The programs that ended without having been stopped, each with its exit code or
-        signal."""
+        """The programs that ended by themselves, each with its exit code or signal."""
         codes = {name: running.process.poll() for name, running in self._running.items()}
         return {
             name: _exit_text(code)
@@ -230,18 +230,18 @@ class Runner:
         }
 
     async def first_exit(self) -> str:
-        """Wait until a program ends that was not stopped; describes it."""
+        """Wait until a program ends by itself; returns a description."""
         while True:
             for name, how in self.ended().items():
                 return f"{name} ended with {how}; its log is {self.log(name)}"
             await asyncio.sleep(0.2)
 
     async def revive(self, name: str) -> None:
-        """Start a program again that ended; returns when it is ready.
+        """Restart a program that has ended; returns when it is ready.
 
         Raises:
             ProgramFailedError: it ended again, or was not ready in time and was killed. ``ended``
-                has it then.
+                then lists it.
         """
         program = self.program(name)
         self._running[name] = running = _Running(program, self._spawn(program))
@@ -285,7 +285,7 @@ class Runner:
             await _pause(began_s)
 
     def _raise_if_one_ended(self, waited_for: str) -> None:
-        """Check ``waited_for``, and all that were ready: it may depend on one of them."""
+        """Check ``waited_for`` and all programs that were ready: it may depend on one of them."""
         for name, running in self._running.items():
             code = running.process.poll()
             relevant = name == waited_for or running.ready
@@ -302,8 +302,8 @@ class Runner:
 
 
 async def _pause(began_s: float) -> None:
-    """Between two looks at what starts; one that takes long is asked seldom, because the answer of
-    thousands of nodes takes it time."""
+    """Wait between two readiness checks. A program that starts slowly is checked rarely, because an
+    answer about thousands of nodes costs it time."""
     await asyncio.sleep(max(_POLL_S, (time.monotonic() - began_s) / _LOOKS))
 
 

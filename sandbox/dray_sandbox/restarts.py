@@ -1,4 +1,4 @@
-"""Starts programs again that ended by themselves, each with a backoff of its own."""
+"""Restarts programs that ended by themselves, each with its own backoff."""
 
 import asyncio
 import time
@@ -11,12 +11,12 @@ from dray_sandbox.processes import Runner
 FIRST_S, _MOST_S = 0.5, 30.0
 """The shortest and the longest wait before a restart."""
 _STABLE_S = 60.0
-"""A program that was ready for so long has the shortest wait again."""
+"""After a program was ready for this long, its next wait is the shortest one again."""
 _POLL_S = 0.2
 
 
 class RestartLoop:
-    """Restarts the runner's programs; ``on_restart`` gets the name of one that is ready again."""
+    """Restarts the runner's programs; ``on_restart`` gets the name of each that is ready again."""
 
     def __init__(
         self, runner: Runner, progress: Callable[[str], None], on_restart: Callable[[str], None]

@@ -19,13 +19,13 @@ _STOPS_WITHIN_S = 12.0
 _READY_WITHIN_S = 120.0
 """Long, because ten processes may start at once on a busy machine."""
 _STARTED_IN_S = 0.5
-"""How long a node in a process of many may take to start, on a busy machine."""
+"""How long each node of a process for many nodes may take to start, on a busy machine."""
 _NODES_PER_S = 20
-"""How many nodes one process of many reads again per second."""
+"""How many nodes per second a process for many nodes reads again."""
 _LEASES_PER_S = 50
-"""How many nodes renew their leases per second, at most."""
+"""The most lease renewals per second, over all nodes."""
 _PERIODS_S = {"POLL": 1, "USAGE": 5, "RESYNC": 30}
-"""How often a node-agent of few nodes reads again."""
+"""Periods after which a node-agent process for few nodes reads again."""
 _ORDER = 20
 _KUBELET_ORDER = 15
 """A kubelet stops after its plugins."""
@@ -132,7 +132,7 @@ class ServicePrograms:
         return [self.node_agent(node) for node in nodes]
 
     def kubelet(self) -> ProcessSpec:
-        """One process with the stand-in kubelets of all nodes."""
+        """One process with all nodes' stand-in kubelets."""
         port = free_port()
         capacity = ",".join(f"{key}={value}" for key, value in self.options.node_capacity.items())
         flags = [
@@ -163,7 +163,7 @@ class ServicePrograms:
         )
 
     def agent_tokens(self) -> ProcessSpec:
-        """The tokens of node-agents that run as processes of real nodes."""
+        """The program that renews tokens of node-agents that run as processes of real nodes."""
         kubeconfig = self.endpoint.kubeconfigs[KUBELET]
         flags = (f"--kubeconfig={kubeconfig}", f"--nodes={self.nodes}")
         return ProcessSpec(
@@ -254,13 +254,13 @@ def node_agent_name(node: str) -> str:
 
 
 def _ready_within_s(nodes: int) -> float:
-    """For one process of so many nodes."""
+    """The limit for one process of ``nodes`` nodes."""
     return _READY_WITHIN_S + _STARTED_IN_S * nodes
 
 
 def renew_every_s(nodes: int) -> float:
-    """How often each of so many nodes renews its lease, so that the sandbox's API server does not
-    spend its time on them."""
+    """The period at which each of ``nodes`` nodes renews its lease. It limits the load of the
+    sandbox's API server."""
     return max(KubeletTimings().renew_s, nodes / _LEASES_PER_S)
 
 

@@ -1,7 +1,7 @@
-"""One watch of each kind of objects for the node-agents of many nodes.
+"""One shared watch per kind of object, for the node-agents of many nodes.
 
-Each agent watches the objects of its node. On one small API server, thousands of such watches
-would take most of its time: it compares every change with each of them.
+Each agent watches the objects of its node. Thousands of such watches would take most of the time
+of a small API server, which compares every change with each watch.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ _OF_NODE: Final = "spec.nodeName="
 
 
 class SharedWatches:
-    """The Kubernetes API of ``kube`` for many nodes. A watch of the objects of one node, selected
-    by ``spec.nodeName``, is a part of one watch of all nodes' objects, which ``run`` follows."""
+    """The Kubernetes API of ``kube`` for many nodes. A watch of one node's objects, selected by
+    ``spec.nodeName``, is served from one watch of all nodes' objects, which ``run`` follows."""
 
     def __init__(self, kube: Kube, *resources: Resource) -> None:
         """``resources``: the kinds whose watches are shared."""
@@ -35,13 +35,13 @@ class SharedWatches:
         self._kinds = {resource: _SharedWatch(kube, resource) for resource in resources}
 
     def __getattr__(self, name: str) -> Any:
-        """Every other method is that of ``kube``."""
+        """All other methods are those of ``kube``."""
         return getattr(self._kube, name)
 
     def watch(
         self, resource: Resource, *namespace: str, **options: Any
     ) -> AsyncIterator[WatchEvent]:
-        """As ``Kube.watch``; a shared watch raises nothing."""
+        """Like ``Kube.watch``, but a shared watch raises no errors."""
         shared = self._kinds.get(resource)
         node = options.get("field_selector", "").removeprefix(_OF_NODE)
         is_of_node = node and not namespace and options == {"field_selector": _OF_NODE + node}
@@ -50,14 +50,14 @@ class SharedWatches:
         return shared.of_node(node)
 
     async def run(self) -> None:
-        """Loop: follow the shared watches. A refusal is logged, and the watch is tried again."""
+        """Loop: follow the shared watches. Errors are logged, and the watch is retried."""
         async with asyncio.TaskGroup() as group:
             for shared in self._kinds.values():
                 group.create_task(shared.run())
 
 
 class _SharedWatch:
-    """The objects of one kind, by node, and who watches them."""
+    """The objects of one kind, by node, and the queues of their watchers."""
 
     def __init__(self, kube: Kube, resource: Resource) -> None:
         self._kube = kube
@@ -89,7 +89,7 @@ class _SharedWatch:
                     self._change(obj, event)
 
     async def of_node(self, node: str) -> AsyncIterator[WatchEvent]:
-        """The events of one node's objects, beginning with those that are known."""
+        """The events of one node's objects, beginning with the known objects."""
         queue: asyncio.Queue[WatchEvent] = asyncio.Queue()
         if self._revision is not None:
             queue.put_nowait(self._listed(node, self._revision))
@@ -122,11 +122,11 @@ class _SharedWatch:
         return Listed(tuple(self._by_node.get(node, {}).values()), revision)
 
     def _keep(self, obj: Object) -> None:
-        if node := _node_of(obj):  # else nobody watches it yet, and nothing would say that it goes
+        if node := _node_of(obj):  # without a node, it has no watcher and would never be removed
             self._by_node.setdefault(node, {})[obj["metadata"]["uid"]] = obj
 
 
 def _node_of(obj: Object) -> str:
-    """The node of an object; empty: it has none, or no spec that can be read."""
+    """The node of an object; empty if it has none, or no readable spec."""
     spec = obj.get("spec")
     return str(spec.get("nodeName") or "") if isinstance(spec, dict) else ""

@@ -84,7 +84,7 @@ class Stack:
         progress: Progress = lambda line: None,
         lock: StackLock | None = None,
     ) -> None:
-        """``lock``: of the name, if it is taken already."""
+        """``lock``: the lock of the stack's name, if it is already taken."""
         self.options = options
         self._lock = lock
         self.directory = stack_directory(options.name)
@@ -98,8 +98,8 @@ class Stack:
         self._endpoint: Endpoint | None = None
         self._restarts: Counter[str] = Counter()
         self._identities = asyncio.Event()
-        """Set once claim-controllers confirm tokens. If a node-agent connects earlier, NATS lets
-        it wait for three seconds, and then refuses it."""
+        """Set once claim-controllers confirm tokens. If a node-agent connects earlier, NATS makes
+        it wait for three seconds and then refuses it."""
 
     @property
     def record(self) -> StackFile:
@@ -129,9 +129,9 @@ class Stack:
         """Start everything; returns when every part is ready.
 
         Raises:
-            StackRunsError: a stack of this name runs.
-            StackLockedError: another process starts or stops one.
-            KeptStateError: there is no state to continue with for this control plane.
+            StackRunsError: a stack of this name is running.
+            StackLockedError: another process is starting or stopping one.
+            KeptStateError: the state to continue with belongs to another control plane.
             ProgramFailedError, BuildError, ToolchainError, ApplyError: a part failed; no process
                 is left running.
         """
@@ -160,7 +160,7 @@ class Stack:
         self._write_record()
 
     async def start_node(self, node: SimulatedNode) -> None:
-        """Start a further real node, or one that was stopped; returns when it is ready.
+        """Start another real node, or one that was stopped; returns when it is ready.
 
         Raises:
             ProgramFailedError, ApplyError: one of its parts failed, or it was not ready in time.
@@ -179,7 +179,7 @@ class Stack:
         self._write_record()
 
     async def supervise(self) -> None:
-        """Start every process again that ends by itself, until cancelled."""
+        """Restart every process that ends by itself, until cancelled."""
 
         def on_restart(name: str) -> None:
             self._restarts[name] += 1
@@ -200,7 +200,8 @@ class Stack:
         self.runner.resume(name)
 
     async def change_version(self, binary: GoBinary) -> None:
-        """Run a real control plane in ``binary``'s version on the same data; services run on."""
+        """Switch a real control plane to ``binary``'s version, on the same data. Services keep
+        running."""
         await change_version(self.runner, binary)
         self._write_record()
 
@@ -236,7 +237,7 @@ class Stack:
     async def _start_dray(
         self, endpoint: Endpoint, installer: Installer, services: ServicePrograms
     ) -> str:
-        """Install dray, start its services and the nodes; the webhook's URL."""
+        """Install dray, start its services and the nodes; returns the webhook's URL."""
         async with self._step("custom resources"):
             await self._install(installer)
         webhook_port = free_port()
@@ -248,7 +249,7 @@ class Stack:
             )
         url = f"https://127.0.0.1:{webhook_port}"
         bundle = (certificates / "ca.crt").read_bytes()
-        # The mutating one last: once the server calls it, it calls the other, too.
+        # The mutating one last: once the server calls it, it also calls the validating one.
         await installer.apply(
             reversed(
                 webhook_configurations(
@@ -272,7 +273,7 @@ class Stack:
         )
 
     async def _start_network(self) -> KubeletAccess:
-        """The network of real nodes, and what they run."""
+        """Build the programs of real nodes and start their network."""
         own = check_machine(self.directory)
         programs = await build_programs(self._progress)
         self._cluster = NodeCluster(
@@ -336,7 +337,7 @@ class Stack:
         await gather_or_cancel(self.runner.start_all(programs), claim_controllers())
 
     async def _start_nodes(self, endpoint: Endpoint, installer: Installer) -> None:
-        """Kubelets and, if dray's services are processes, node-agents."""
+        """Start kubelets and, if dray's services are processes, node-agents."""
         nodes = self.options.nodes
         if self._cluster is not None:
             self._nodes.mkdir(parents=True, exist_ok=True)

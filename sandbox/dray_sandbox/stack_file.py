@@ -1,4 +1,4 @@
-"""``stack.json``, by which other programs find a running local stack."""
+"""``stack.json``: other programs use it to find a running local stack."""
 
 import os
 import signal
@@ -25,9 +25,9 @@ class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Start time in the kernel's ticks; empty if the system has none."""
     log: str = ""
     health_url: str = ""
-    """Its health page, or its address; empty if it has none."""
+    """The URL of its readiness page, or else its address; empty if it has neither."""
     restarts: int = 0
-    """How often the supervisor started it again."""
+    """How many times the supervisor restarted it."""
 
 
 class StackFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class StackFile(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the API server's audit log; empty on the sandbox."""
     nodes: tuple[str, ...] = ()
     restarts: bool = False
-    """Whether the supervisor starts a process again that ended by itself; else it ends all."""
+    """Whether the supervisor restarts a process that ended by itself; otherwise it ends all."""
     supervisor: ProcessRecord
     """The process that started the others and stops them on SIGTERM."""
     processes: tuple[ProcessRecord, ...] = ()
@@ -65,12 +65,12 @@ class StackFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StackRunsError(PermanentError):
-    """A stack of that name runs already."""
+    """A stack of that name is already running."""
 
     def __init__(self, stack: StackFile) -> None:
         name = stack.name
         super().__init__(
-            f"a stack named {name!r} runs already: use it with\n"
+            f"a stack named {name!r} is already running: use it with\n"
             f"export KUBECONFIG={stack.kubeconfig}\n"
             f"or stop it with `dray down --stack {name}`, or choose another name"
         )
@@ -149,16 +149,16 @@ def remove_stack_file(name: str) -> None:
 
 
 def kill_process(record: ProcessRecord) -> bool:
-    """SIGKILL one process; whether it ran."""
+    """SIGKILL one process; returns whether it was running."""
     ran = is_alive(record)
     _send(record, signal.SIGKILL)
     return ran
 
 
 def end_stack(stack: StackFile, *, within_s: float = 60.0) -> bool:
-    """Stop the stack by its supervisor; whether every process has ended.
+    """Stop the stack through its supervisor; returns whether every process has ended.
 
-    Processes that run after ``within_s`` are killed.
+    Processes that still run after ``within_s`` are killed.
     """
     _send(stack.supervisor, signal.SIGTERM)
     processes = (stack.supervisor, *stack.processes)

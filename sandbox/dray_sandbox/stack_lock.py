@@ -1,4 +1,4 @@
-"""The lock of a stack's name: one command at a time starts, runs or ends a stack of it."""
+"""The lock of a stack's name: only one command at a time starts, runs or ends that stack."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ from dray_sandbox.paths import stack_directory
 
 
 class StackLockedError(PermanentError):
-    """Another command starts or ends a stack of this name."""
+    """Another command is starting or ending a stack of this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -21,10 +21,10 @@ class StackLockedError(PermanentError):
 
 
 class StackLock:
-    """Held until ``release``, or until the process ends that has it. A program may inherit it."""
+    """Held until ``release`` or until the process that holds it ends. A program may inherit it."""
 
     def __init__(self, fileno: int) -> None:
-        """``fileno``: the lock's file, taken by ``take`` or inherited from who took it."""
+        """``fileno``: the lock's file, from ``take`` or inherited from the process that took it."""
         os.set_inheritable(fileno, False)
         self.fileno = fileno
 
@@ -42,7 +42,7 @@ class StackLock:
         return cls(fileno)
 
     def release(self) -> None:
-        """Close the file here; a program that inherited it has the lock still."""
+        """Close the file here; a program that inherited it still holds the lock."""
         with suppress(OSError):
             os.close(self.fileno)
 

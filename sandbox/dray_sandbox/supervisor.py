@@ -1,7 +1,7 @@
 """Run a stack until a signal.
 
 ``python -m dray_sandbox.supervisor OPTIONS LOCK`` runs a detached stack: every other process ends
-with it. LOCK is the number of an inherited file, the stack's lock.
+with it. LOCK is the descriptor of an inherited file, the stack's lock.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ async def run_until_signal(
 ) -> None:
     """Start a stack, call ``on_ready``, wait for SIGINT or SIGTERM, then stop it.
 
-    Processes that end by themselves are started again if ``options.restart`` says so.
+    If ``options.restart`` is set, processes that end by themselves are restarted.
 
     Raises:
         InterruptedStartError: the signal came before the stack was ready.

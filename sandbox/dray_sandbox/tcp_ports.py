@@ -1,8 +1,9 @@
 """Free TCP ports of 127.0.0.1 for the programs of local stacks.
 
-A process takes them from blocks that it holds until it ends: programs are started together, long
-after their ports were chosen, and another process may start a stack in the same second. Who has
-bound the first port of a block has the block: that needs no file, and holds wherever ports do.
+A process takes ports from blocks that it holds until it ends: its programs start together, long
+after their ports were chosen, and another process may start a stack in the same second. A process
+holds a block by binding the block's first port. This needs no file, and it works everywhere that
+the ports themselves are shared.
 """
 
 import random
@@ -19,8 +20,8 @@ _own_ports: list[int] = []
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that is free now, and that no other process is given while this one
-    runs. Another program may still take it.
+    """A TCP port of 127.0.0.1 that is free now. While this process runs, this function gives the
+    port to no other process, but another program may still take it.
 
     Raises:
         PermanentError: there is none.
@@ -48,7 +49,7 @@ def _free_blocks() -> Iterator[range]:
                 bound.bind(("127.0.0.1", first))
             except OSError:
                 continue
-            bound.detach()  # It is closed with the process, however that ends.
+            bound.detach()  # It is closed when the process ends, for any reason.
         yield range(first + 1, min(first + _BLOCK, _LAST_PORT + 1))
 
 

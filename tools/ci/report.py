@@ -1,4 +1,4 @@
-"""The table of stages: what each took, and its budget. Pure."""
+"""The table of stages, with their times and budgets. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Row:
 
     @property
     def remark(self) -> str:
-        """What a reader must not overlook; empty if all is well."""
+        """A problem that a reader must not overlook; empty if there is none."""
         if self.ended.exit_code:
             return f"FAILED with exit code {self.ended.exit_code}"
         over_s = self.ended.wall_s - self.stage.budget_s

@@ -1,4 +1,4 @@
-"""What ``.ci/run`` runs, in this order, and how long each stage may take. Add a stage: one line.
+"""The stages of ``.ci/run``, in order, with their time budgets. To add a stage, add one line.
 
 Budgets are wall time on 2 cores with empty caches. A stage over its budget is printed; the run
 fails only if all stages together take longer than LIMIT_S.
@@ -17,14 +17,14 @@ class CiStage:
 
 
 SETUP: Final = CiStage("make setup", 180)
-"""Run by ``.ci/run`` itself: the other stages are started by the Python that it installs."""
+"""Run by ``.ci/run`` itself, because the Python that it installs starts the other stages."""
 BUILD: Final = CiStage("make build", 1500)
-"""Runs in parallel with the stages from the beginning and with the lowest priority: most of them
-leave a core free. A stage that needs what is not built yet waits for it."""
+"""Runs in parallel with the stages from the beginning, with the lowest priority: most stages
+leave a core free. A stage waits for programs that it needs and that are not built yet."""
 STAGES: Final = (
     SETUP,
     CiStage("make check", 60),
-    # One minute of it is for what every role may try on NATS, and for three nats-servers.
+    # One minute of it is for the rights of every role on NATS, and for three nats-servers.
     CiStage("make test", 600),
     CiStage("make demo", 30),
     CiStage("make test-shells", 60),
@@ -40,10 +40,10 @@ STAGES: Final = (
     CiStage("make images BASE=debian", 260),
     CiStage("make e2e-helm SHORT=1", 140),
     CiStage("make e2e-compose SHORT=1", 120),
-    # `make test` has run what needs no real control plane.
+    # `make test` has run the tests that need no real control plane.
     CiStage("make conformance REAL_ONLY=1 PAIRS=4000 CASES=1000", 880),
 )
 TOTAL_S: Final = 58 * 60
-"""What all stages may take together, on a machine that no one shares."""
+"""The budget of all stages together, on a machine that is not shared."""
 LIMIT_S: Final = 85 * 60
-"""More fails. Machines that are shared were seen to be half as fast."""
+"""A longer run fails. Shared machines were seen to be half as fast."""

@@ -82,7 +82,7 @@ class FaultStack:
         return self._stack
 
     async def stop(self) -> list[str]:
-        """Stop the stack; remaining processes and sockets."""
+        """Stop the stack; returns the remaining processes and sockets."""
         if self._stack is None:
             return []
         stack, self._stack = self._stack, None

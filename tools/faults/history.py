@@ -155,7 +155,7 @@ def _key(obj: Object) -> Key:
 
 
 def _moved_allocations(event: Event) -> list[str]:
-    """Violations of: a claim is deallocated before it is allocated again."""
+    """Violations of this rule: a claim is deallocated before it is allocated again."""
     if event.before is None or event.after is None:
         return []
     before, after = _devices_of(event.before), _devices_of(event.after)
@@ -167,7 +167,7 @@ def _moved_allocations(event: Event) -> list[str]:
 
 
 def _bound_in_part(store: MemoryStore, event: Event) -> list[str]:
-    """Violations of: a pod of a group is bound only if enough of its pods have devices."""
+    """Violations of this rule: a group's pod is bound only if enough of its pods have devices."""
     if event.before is None or event.after is None or not event.after["spec"].get("nodeName"):
         return []
     if event.before["spec"].get("nodeName"):

@@ -27,7 +27,7 @@ def objects(listed: Mapping[Resource, Listed]) -> list[str]:
 def files(folder: Path) -> Counter[str]:
     """Relative paths of all files, sockets and folders below, and how many there are.
 
-    Sockets of an agent have a new name after each restart; theirs differ by ``INSTANCE`` alone.
+    Sockets of an agent have a new name after each restart; only its ``INSTANCE`` part differs.
     """
     return Counter(_name(path, folder) for path in folder.rglob("*"))
 

@@ -11,7 +11,7 @@ from typing import Literal
 FAULTS_S = 6.0
 """Period in which pods are created and faults start."""
 PAUSES_S = (2.0, 2.0, 3.5)
-"""A tenth of 20 s and of 35 s: longer than the leases, which are a tenth, too."""
+"""A tenth of 20 s and of 35 s: longer than the leases, which are also shortened to a tenth."""
 LONGEST_OUTAGE_S = 2.0
 _CHANGES = 60
 """Fewer changes of claims than a run has."""

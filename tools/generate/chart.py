@@ -1,5 +1,5 @@
 """Files of the Helm chart that are made from code: its version, the webhook's registration, and
-NATS' accounts. The chart's templates put in what an installation decides."""
+NATS' accounts. The chart's templates insert the values of an installation."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def _yaml(documents: list[dict[str, Any]]) -> str:
 
 
 def files() -> dict[str, str]:
-    """By path below the chart."""
+    """The files by path below the chart."""
     return {
         "Chart.yaml": chart(),
         "files/webhooks.yaml": webhooks(),

@@ -79,7 +79,7 @@ READERS: Mapping[type[Message], tuple[str, ...]] = {
     CheckpointPart: ("allocator", "claim-controller"),
 }
 """The services (and verbs) that fold each message. The leader of the claim-controllers also reads
-back every fact that it published, so that it starts from what the bus holds; ``dray record`` and
+back every fact that it published, so that it starts from the bus' content; ``dray record`` and
 ``dray doctor --deep`` read all facts and records."""
 
 RECORD_WRITERS: Mapping[type[Record], str] = {
@@ -92,4 +92,4 @@ RECORD_WRITERS: Mapping[type[Record], str] = {
     Checkpoint: "allocator",
     CheckpointPart: "allocator",
 }
-"""Both may append to a log; this is who appends which record."""
+"""Both services may append to a log; this says which one appends which record."""

@@ -110,7 +110,7 @@ def fields_of(kind: type[Any]) -> list[FieldRow]:
 
 
 def values() -> list[type[Any]]:
-    """The types of fields, and of theirs, in order of their names."""
+    """The types of fields, and of the fields of these types, in order of their names."""
     known: dict[str, type[Any]] = {}
     todo: list[type[Any]] = [*FACTS, *RECORDS, *COMMANDS, *EVENTS, *USAGE, *INPUTS]
     todo += [kind for one in QUESTIONS for kind in (one.asked, one.reply)]
@@ -265,7 +265,7 @@ def _classes(module: str) -> dict[str, ast.ClassDef]:
 
 
 def _default(kind: type[Any], value: ast.expr | None) -> str:
-    """A default as it is written; a constant's value where a constant is named."""
+    """A default as it is written; if it names a constant, the constant's value."""
     if value is None:
         return ""
     if isinstance(value, ast.Name):

@@ -1,8 +1,8 @@
 """deploy/nats/dray.conf, made from the topology.
 
-Each role but the owner of the streams has a NATS account without JetStream, which imports the
-role's rights as services and nothing else: what JetStream publishes for a client (acknowledgements,
-messages pulled, answers of its API) reaches that account alone (docs/adr/0032).
+Each role except the owner of the streams has a NATS account without JetStream, which imports only
+the role's rights, as services. So the messages that JetStream publishes for a client
+(acknowledgements, pulled messages, answers of its API) reach only that account (docs/adr/0032).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ from tools.generate.output import Output
 
 ADMIN = "admin"
 SYSTEM = "system"
-"""The user of the system account: the server's state, and reloading its certificates."""
+"""The user of the system account, which reads the server's state and reloads its certificates."""
 ISSUER = "DRAY_NATS_ISSUER"
 CALLOUT = "$SYS.REQ.USER.AUTH"
 _INBOX = "_INBOX.>"
@@ -62,8 +62,8 @@ def variable(user: str) -> str:
 
 
 def users() -> tuple[str, ...]:
-    """Every configured user: the roles without a user per node, the administrator and the
-    system's."""
+    """Every configured user: the roles without a user per node, the administrator and the system
+    user."""
     return (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN, SYSTEM)
 
 
@@ -116,7 +116,7 @@ def _api_denials(access: Access) -> tuple[str, ...]:
 
 
 def _permissions(access: Access) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the user publishes, and what it subscribes to."""
+    """The subjects that the user may publish, and those that it may subscribe to."""
     if access.owns_streams:
         api = (*(API_OF_OWNER + each for each in _OWNERS_API), _ACKNOWLEDGES)
         return (*access.publish, *api), (*access.answers, CALLOUT, _INBOX)
@@ -125,7 +125,7 @@ def _permissions(access: Access) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _exports(access: Access) -> Iterator[str]:
-    """What the other accounts import of this one, each subject once."""
+    """The exports that the other accounts import from this one, each subject once."""
     importers: dict[str, list[str]] = {}
     for other in ACCESS:
         for subject, _, exporter in _services(other):
@@ -141,13 +141,13 @@ def _imports(access: Access) -> Iterator[str]:
     for subject, to, exporter in _services(access):
         source = f'service: {{ account: {account_of(exporter)}, subject: "{subject}" }}'
         renamed = f', to: "{to}"' if to != subject else ""
-        # The service sees which node's user asks.
+        # The service sees which node's user sends the request.
         shared = ", share: true" if access.has_user_per_node and ".rpc." in subject else ""
         yield f"{{ {source}{renamed}{shared} }}"
 
 
 def _services(access: Access) -> Iterator[tuple[str, str, str]]:
-    """What a role's account imports: the subject, its name in the account, and whose it is."""
+    """The imports of a role's account: the subject, its name in the account, and its owner."""
     if access.owns_streams:
         return
     rights = access.for_node("*") if access.has_user_per_node else access

@@ -1,6 +1,6 @@
 """The chart's dashboard for Grafana and its alert rules for Prometheus.
 
-``tests/unit/tools/test_observability.py`` holds that every query names metrics that a service has.
+``tests/unit/tools/test_observability.py`` checks that every query names metrics of a service.
 """
 
 import json
@@ -291,7 +291,7 @@ def alerts() -> dict[str, Any]:
 
 
 def files() -> dict[str, str]:
-    """By path below the chart."""
+    """The files by path below the chart."""
     rules = yaml.safe_dump(alerts(), sort_keys=False, width=100, allow_unicode=True)
     return {
         "dashboards/dray.json": json.dumps(dashboard(), indent=1) + "\n",

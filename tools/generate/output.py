@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What one generator writes."""
+    """The files that one generator writes."""
 
     folder: str
     """Relative to the repository's root."""
@@ -17,7 +17,7 @@ class Output:
     """A glob: files in the folder that match it and are not generated are removed."""
 
     def differences(self, root: Path) -> list[str]:
-        """How the files below ``root`` differ from what would be written, one line each."""
+        """The differences of the files below ``root`` from the generated ones, one line each."""
         folder, wanted = root / self.folder, self.files()
         found = {name: _text(folder / name) for name in wanted}
         return [
@@ -31,7 +31,7 @@ class Output:
         ]
 
     def write(self, root: Path) -> None:
-        """Write the files below ``root``, and remove owned ones that are not generated any more."""
+        """Write the files below ``root``, and remove owned files that are no longer generated."""
         folder = root / self.folder
         folder.mkdir(parents=True, exist_ok=True)
         for name in self._stray(root):

@@ -158,7 +158,7 @@ class GPUPoolSpec(ResourceFields):
     )
     default: bool = Field(
         default=False,
-        description="Pods that name no pool get this one; at most one pool may say so.",
+        description="Pods that name no pool get this one; at most one pool may set this.",
     )
     qos_config: QoSConfig | None = Field(default=None, description="Quality of service.")
     capacity_config: CapacityConfig | None = Field(default=None, description="Budget of a card.")
@@ -222,7 +222,7 @@ class DecisionLog(ResourceFields):
     )
     facts_created: str = Field(
         default="",
-        description="Which stream of facts the log's records count in, by its time of creation; "
+        description="Creation time of the facts stream to which the log's records refer; "
         "another stream means a new epoch.",
     )
 
@@ -255,7 +255,7 @@ class GPUPoolStatus(ResourceFields):
         "not known yet, or kube-scheduler owns the pool.",
     )
     observed_generation: int | None = Field(
-        default=None, description="Generation the status is of."
+        default=None, description="Generation to which the status belongs."
     )
     conditions: Conditions = Field(default_factory=list)
     decision_log: DecisionLog | None = Field(default=None, description="The pool's decision log.")
@@ -391,5 +391,5 @@ R = TypeVar("R", bound=CustomResource)
 
 
 def parse(kind: type[R], obj: Mapping[str, Any]) -> R:
-    """The object as its model. Raises pydantic.ValidationError where it does not fit."""
+    """The object as its model. Raises pydantic.ValidationError if it does not fit."""
     return kind.model_validate(obj)

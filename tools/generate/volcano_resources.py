@@ -1,7 +1,7 @@
 """The custom resources of ``scheduling.volcano.sh/v1beta1`` that frameworks create.
 
 Fields, defaults and limits are those of Volcano 1.15, but the number of subgroup policies is dray's
-limit; where Volcano is installed, its own definitions are used. Source:
+limit; if Volcano is installed, its own definitions are used. Source:
 ``volcano.sh/apis/pkg/apis/scheduling/v1beta1``.
 """
 

@@ -25,9 +25,9 @@ SERVICES = ("webhook", "claim-controller", "allocator", "node-agent", "cli")
 LOCAL = "sandbox"
 """The local API server of deploy/compose; not part of an installation."""
 DEBIAN = "debian"
-"""A base that is made here of Debian packages."""
+"""A base image that is made here from Debian packages."""
 REGISTRY = "docker.io/library"
-"""Where an image without a registry is, by its full name."""
+"""The registry in the full name of an image that names none."""
 
 
 def image_name(service: str, registry: str = REGISTRY) -> str:
@@ -41,7 +41,7 @@ def nats_name() -> str:
 
 
 def main() -> int:
-    """Build them; 0 done, 1 failed."""
+    """Build the images. Exit code 0: done; 1: failed."""
     options = _options()
     if options.keep and _is_of_this_commit(options.output):
         print(f"{options.output} was made from this commit")
@@ -75,7 +75,7 @@ def _options() -> argparse.Namespace:
 
 
 def _is_of_this_commit(archive: Path) -> bool:
-    """Whether all images are of the commit, and nothing has been changed since."""
+    """Whether all images are from the commit, and nothing has changed since."""
     command = ["git", "-C", str(ROOT), "status", "--porcelain"]
     changed = subprocess.run(command, capture_output=True, text=True).stdout.strip()
     if changed or not archive.exists():

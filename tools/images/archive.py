@@ -24,7 +24,7 @@ class Image:
     """Members of the archive, the base's first."""
 
     def files(self, *, above: int = 0) -> dict[PurePosixPath, tarfile.TarInfo]:
-        """What is in its file system, by path; only of the layers after the first ``above``."""
+        """The content of its file system, by path; only of the layers after the first ``above``."""
         found: dict[PurePosixPath, tarfile.TarInfo] = {}
         for _, path, entry in self._entries(self.layers[above:]):
             if path.name.startswith(_WHITEOUT):

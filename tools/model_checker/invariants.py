@@ -115,7 +115,7 @@ class ModelInvariants:
                     yield f"pod {pod.uid} is bound, but {claim.uid} is not reserved for it"
 
     def _bound_alone(self, step: Next) -> Iterator[str]:
-        """A pod of a group is bound only after all of its decision were allocated."""
+        """A group's pod is bound only after all claims of the group's decisions were allocated."""
         decisions = self._world.executors.decisions
         group = decisions[step.action.what].group
         if group is None:

@@ -223,7 +223,7 @@ class ReplicaSteps:
         return made
 
     def given_up(self, state: State, claim: int, record: int) -> State:
-        """The state after attempts of a claim were given up and that was published."""
+        """The state after attempts of a claim were given up and this was published."""
         at = len(state.objects[claim]) - 1
         made = state._replace(given_up=(*state.given_up, ModelGivenUp(claim, record, at)))
         return self._publish(made._replace(voids=self._commands(made)), (claim,))

@@ -211,7 +211,9 @@ def state_key(state: AllocatorState) -> bytes:
 
 
 def _domain(domain: SchedulingDomain) -> list[object]:
-    waits = domain.fence is not None and max(0, domain.fence - domain.current.sequence)
+    waits = domain.serving_since is not None and max(
+        0, domain.serving_since - domain.current.sequence
+    )
     return [
         domain.epoch,
         domain.confirmed,

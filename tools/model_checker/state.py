@@ -93,7 +93,7 @@ class ModelBus:
     """Guarantees of the bus; mutations remove them."""
 
     fenced: bool = True
-    """An append is refused whose writer has not folded the log's last record."""
+    """An append is refused if its writer has not folded the log's last record."""
     chained: bool = True
     """An append is refused if the one that it builds on was."""
     leased: bool = True

@@ -102,8 +102,8 @@ class Subjects:
         return self.versions.of(json.dumps(obj, sort_keys=True), obj)
 
     def fact(self, subject: int, version: int, before: int, record: int = NONE) -> Fact:
-        """The fact of a version; ``before``: the last existing version; ``record``: of given-up
-        attempts."""
+        """The fact of a version; ``before``: the last existing version; ``record``: the record of
+        given-up attempts."""
         key = (subject, version, before, record)
         known = self._facts.get(key)
         if known is None:

@@ -3,13 +3,13 @@
 Another file uses such a name if it
 
 - imports it, or reads it as an attribute of the imported module;
-- has ``module.name`` or ``module:name`` in a text;
-- imports the module and has the name as a text, for a monkeypatch;
-- has the module and the name as texts of one call or tuple;
+- has ``module.name`` or ``module:name`` in a string;
+- imports the module and has the name as a string, for a monkeypatch;
+- has the module and the name as strings in one call or tuple;
 - is a page that has the name in backticks.
 
-Classes and types are part of what a module offers even if nothing names them: they are left out,
-and so are ``main`` and functions that a decorator registers, as commands of Click.
+Classes and types are part of a module's interface even if nothing names them. They are exempt, and
+so are ``main`` and functions that a decorator registers, such as Click commands.
 """
 
 import ast
@@ -42,7 +42,7 @@ _WRAPPERS: Final = frozenset(("asynccontextmanager", "cache", "contextmanager", 
 """Decorators that register nothing."""
 
 Names = defaultdict[str, set[str]]
-"""By module, names."""
+"""Names by module."""
 
 
 def public_problems(root: Path) -> Iterator[str]:
@@ -156,7 +156,7 @@ def _texts(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def _imported(nodes: Iterable[ast.AST], module: str, path: Path) -> Iterator[tuple[str, str]]:
-    """The names that stand for modules, perhaps, with what they stand for."""
+    """The names that may stand for modules, with what they stand for."""
     for node in nodes:
         if isinstance(node, ast.ImportFrom):
             source = _source(node, module, path)
@@ -168,7 +168,7 @@ def _imported(nodes: Iterable[ast.AST], module: str, path: Path) -> Iterator[tup
 
 
 def _source(node: ast.ImportFrom, module: str, path: Path) -> str:
-    """The module from which is imported."""
+    """The module from which the statement imports."""
     if not node.level:
         return node.module or ""
     package = module.split(".")

@@ -112,7 +112,7 @@ def _verb_forms(modules: Mapping[str, Path]) -> Iterator[Violation]:
 
 
 def _verb_form(words: list[str]) -> str:
-    """The word that makes a name wrong, or "": an adjective before a noun is right."""
+    """The word that makes a name wrong, or "": an adjective before a noun is allowed."""
     for word in words:
         if word in _DENIED:
             return word

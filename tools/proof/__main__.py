@@ -1,10 +1,10 @@
 """``python -m tools.proof`` (``make proof``): run all parts at full size, and write a report.
 
-A command that passed on the same files is not run again, so a run that was stopped goes on where it
-was. One that failed is run again, and the report says so.
+A command that passed on the same files is not run again, so a stopped run continues where it ended.
+A command that failed is run again, and the report says so.
 
-Exit codes: 0 all chosen parts hold, 1 one does not, 2 used wrongly, 3 one lacks what it needs,
-130 stopped by Ctrl-C, 143 by SIGTERM.
+Exit codes: 0 all chosen parts hold, 1 one does not, 2 wrong usage, 3 a part lacks something that it
+needs, 130 stopped by Ctrl-C, 143 by SIGTERM.
 """
 
 import argparse
@@ -34,7 +34,7 @@ _LONGEST_DETAIL: Final = 60
 
 
 class Proof:
-    """All parts, and what is known of them for the files that lie here now."""
+    """All parts, and their known results for the current files."""
 
     def __init__(self, known: Sequence[ProofPart]) -> None:
         self._parts = known
@@ -44,7 +44,7 @@ class Proof:
         self._results = Results(self._folder / "results.jsonl")
 
     def report(self) -> ProofReport:
-        """What is known now."""
+        """The results so far."""
         return ProofReport(self._tree, machine(), self._parts, self._results.read())
 
     def run(self, names: Sequence[str]) -> None:
@@ -75,7 +75,7 @@ class Proof:
             self.write()
 
     def write(self) -> Path:
-        """Write the report; the path of its Markdown."""
+        """Write the report; returns the path of its Markdown file."""
         report, path = self.report(), self._folder / "report.md"
         path.write_text(as_markdown(report), "utf-8")
         encoded = msgspec.json.format(msgspec.json.encode(as_json(report)))
@@ -84,7 +84,7 @@ class Proof:
 
 
 def main() -> int:
-    """Prove what the command line chooses."""
+    """Prove the parts that the command line chooses."""
     arguments = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     names: list[str] = arguments.parts
@@ -131,13 +131,13 @@ def _last_line(log: Path) -> str:
 
 
 def _forget_make() -> None:
-    """Drop what `make proof` was given besides: ``TESTS=…`` would narrow what is proved."""
+    """Drop other variables of `make proof`: ``TESTS=…`` would reduce what is proved."""
     for word in os.environ.pop("MAKEFLAGS", "").split():
         os.environ.pop(word.partition("=")[0], None)
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make proof", description="Prove all at full size.")
+    parser = argparse.ArgumentParser(prog="make proof", description="Run all proofs at full size.")
     parser.add_argument("--parts", type=_names, default=list(NAMES), help=f"of {', '.join(NAMES)}")
     parser.add_argument("--openb", type=_openb, help="the folder with openb's files")
     return parser.parse_args()

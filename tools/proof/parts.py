@@ -1,7 +1,7 @@
 """The parts of ``make proof`` and their sizes. Pure.
 
-A part is a list of commands. Each is remembered when it has ended, so a part that takes hours is
-cut into commands of some minutes.
+A part is a list of commands. Each result is stored when the command has ended, so a part that takes
+hours is split into commands that take minutes.
 """
 
 import shlex
@@ -13,9 +13,9 @@ from tests.conformance.run_parts import NAMES as CONFORMANCE_PARTS
 
 MINORS: Final = ("1.34", "1.35", "1.36", "1.37")
 NATIVE_GROUPS_MINOR: Final = "1.37"
-"""The first one that has PodGroups of its own."""
+"""The first minor that has its own PodGroups."""
 CHART_MINORS: Final = ("1.34", "1.35", "1.37")
-"""Besides the one that `make e2e-helm` takes."""
+"""Minors in addition to the one that `make e2e-helm` uses."""
 CHAOS_SEEDS: Final = 2_000
 FAULT_SEEDS: Final = 62
 """Two rounds of the 31 faults."""
@@ -36,8 +36,8 @@ class ProofPart:
 
 
 def parts(openb: Path | None) -> tuple[ProofPart, ...]:
-    """All parts. ``openb`` is the folder of openb's files, which are not dray's; its part has no
-    commands without it."""
+    """All parts. ``openb`` is the folder of openb's files, which do not belong to dray; without it,
+    that part has no commands."""
     return (
         ProofPart("test", "Everything that needs no Go", ("make check", "make test")),
         ProofPart(

@@ -25,7 +25,7 @@ class ProofReport:
     tree: Tree
     machine: str
     parts: Sequence[ProofPart]
-    """All of them."""
+    """All parts."""
     results: Sequence[Result]
     """Oldest first."""
 
@@ -38,7 +38,7 @@ class ProofReport:
         return [runs[-1] for command in part.commands if (runs := self.runs(command))]
 
     def state(self, part: ProofPart) -> State:
-        """What is true of the part."""
+        """The state of the part."""
         if not part.commands:
             return "not run: give OPENB=FOLDER"
         ended = self.ended(part)
@@ -47,7 +47,7 @@ class ProofReport:
         return "holds" if len(ended) == len(part.commands) else "not run to the end"
 
     def worst(self, names: Sequence[str] | None = None) -> State:
-        """What is true of the named parts together, or of all."""
+        """The worst state of the named parts, or of all."""
         states = {self.state(part) for part in self.parts if names is None or part.name in names}
         return next(state for state in EXIT_CODES if state in states)
 

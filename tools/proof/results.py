@@ -1,4 +1,4 @@
-"""What commands of a proof came to, kept on disk: one line of JSON for each that ended."""
+"""The results of a proof's commands, kept on disk: one JSON line for each that ended."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import msgspec
 from dray.api.errors import PermanentError
 
 _PROGRESS: Final = re.compile(r"[.sxFEX]*\s*\[\s*\d+%\]|make: .*|make\[\d+\]: .*")
-"""Lines that say nothing about the outcome: pytest's dots, and that make passes a failure on."""
+"""Lines that say nothing about the outcome: pytest's dots, and make's notes about failures."""
 _LAST_LINES: Final = 2
 _LONGEST: Final = 300
 

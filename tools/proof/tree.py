@@ -1,4 +1,4 @@
-"""The checkout that is proved, as git names it."""
+"""The checkout that is proved, as git identifies it."""
 
 import os
 import subprocess
@@ -10,22 +10,22 @@ from dray.api.errors import PermanentError
 
 
 class NoCheckoutError(PermanentError):
-    """Git can't say what lies here."""
+    """Git can't identify the files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What lies in the working tree, changes that are not committed included."""
+    """The content of the working tree, including uncommitted changes."""
 
     hash: str
     """Hash of the content of all files that git does not ignore."""
     commit: str
     is_committed: bool
-    """Whether the commit holds just these files."""
+    """Whether the commit has exactly these files."""
 
 
 def read_tree(root: Path) -> Tree:
-    """The tree of the checkout at ``root``. Its index stays as it is.
+    """The tree of the checkout at ``root``. Git's index does not change.
 
     Raises:
         NoCheckoutError: it is not a checkout, or git is missing.

@@ -69,7 +69,7 @@ class RecordedCluster:
         self.claims: dict[str, Claim] = {}
         self.pods: dict[str, Pod] = {}
         self.groups: dict[str, PodGroup] = {}
-        """The newest of each pool."""
+        """The newest PodGroup of each pool."""
         self.counts: dict[str, int] = {}
         """Numbers of events."""
         self._revision = 0
@@ -272,7 +272,7 @@ class RecordedCluster:
         )
 
     def move(self) -> None:
-        """Move a node to another pool: first it is in none."""
+        """Move a node to another pool; in between, it is in no pool."""
         node, pool = self.random.choice(NODES), self.random.choice(POOLS)
         before = self._membership[node]
         if before and before != pool:
@@ -281,7 +281,7 @@ class RecordedCluster:
             self.publish_node(node)
 
     def finish_move(self) -> None:
-        """Finish moves whose old pool's log has recorded the node's leave."""
+        """Finish moves for which the old pool's log has recorded that the node left."""
         for node, (old, new, since) in list(self._leaving.items()):
             if any(
                 isinstance(record, NodeLeft)

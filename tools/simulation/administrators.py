@@ -98,7 +98,7 @@ class Administrators:
             await step(name)
 
     async def create_pool(self) -> None:
-        """Create a further pool, and move a node to it."""
+        """Create another pool, and move a node to it."""
         tolerate_budget_alarms(self._world)
         await self._make_pool(SPARE, 0.0)
         name = self._draw.choice(list(self._world.gpus))

@@ -1,8 +1,8 @@
 """Faulty answers of servers, and objects in unknown forms.
 
-An answer is converted by ``dray.kube.api_transport``, as the real adapter does. Unreadable objects
-are as a later Kubernetes or another client may write them; only the processes that a refusal names
-read them so, the store keeps the originals.
+An answer is converted by ``dray.kube.api_transport``, as in the real adapter. Unreadable objects
+look as a later Kubernetes or another client may write them. Only the processes that a refusal names
+read them in that form; the store keeps the originals.
 """
 
 from collections.abc import Callable, Mapping
@@ -81,7 +81,7 @@ def unreadable(plural: str, obj: Object, shape: int, copy: Callable[[Object], Ob
 
 
 MARKER: Final = "odd.example.com"
-"""A name in the message of every refusal, by which checks find the server's message in reports."""
+"""A name in the message of every refusal; checks use it to find the message in reports."""
 _ETCD_S: Final = 7.0
 """After this time kube-apiserver answers 500 if etcd does not answer."""
 _BUS_S: Final = 5.0

@@ -96,7 +96,7 @@ def _compared(
 
 
 def _with_void(claim: Claim | None, fact: ClaimObserved) -> Claim | None:
-    """The claim, with attempts void that dray gave up although the claim can't be written."""
+    """The claim with the attempts void that dray gave up, although the claim can't be written."""
     if claim is None or fact.given_up is None:
         return claim
     return replace(claim, void=max(claim.void, fact.given_up.void))
@@ -125,7 +125,7 @@ def repeated_attempts(bus: MemoryBus) -> Iterator[str]:
 
 
 def other_readings(bus: MemoryBus, name: str, state: AllocatorState) -> Iterator[str]:
-    """Logs of which a replica knows something else than a reader that begins now."""
+    """Logs for which a replica's state differs from that of a reader that begins now."""
     for domain in state.domains.values():
         stream = bus.server.streams.get(log_stream(domain.name, domain.epoch))
         if stream is None:

@@ -174,7 +174,7 @@ class FaultInjector:
             node_gpus.unhealthy.clear()
 
     async def restart_some(self) -> bool:
-        """Restart some processes, which must reach the same state; whether there are any."""
+        """Restart some processes, which must reach the same state; returns whether any restarts."""
         killed = [name for name in DRAY_PROCESSES if self._draw.random() < 0.3]
         for name in killed:
             self._world.kill(name, "restart after the faults")

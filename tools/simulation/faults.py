@@ -247,10 +247,10 @@ class TriggeredFault:
     """Prefix of their names."""
     call: str
     what: str
-    """Prefix of what the call is about."""
+    """Prefix of the call's subject."""
     sleep_s: float
     then: Callable[[str], Coroutine[Any, Any, None]]
-    """What happens meanwhile; called with the call's subject."""
+    """The events that happen meanwhile; called with the call's subject."""
     wakes_when_void: bool = False
     """Whether the process continues when the call's claim is voided."""
     fault: Fault = Fault.STOP_BEFORE

@@ -236,7 +236,7 @@ class FaultyBus:
     async def publish_all(
         self, batches: Iterable[Sequence[Outgoing]], **more: Any
     ) -> list[int | DrayError]:
-        """See ``Bus.publish_all``: each message has a fate of its own."""
+        """See ``Bus.publish_all``; each message has its own outcome."""
         outcomes: list[int | DrayError] = []
         for batch in batches:
             outcomes += await asyncio.gather(*(self._outcome(one, more) for one in batch))

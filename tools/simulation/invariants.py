@@ -110,7 +110,7 @@ class SimulationInvariants:
     former_pools: dict[str, set[str]] = field(default_factory=dict)
     """Former pools by node."""
     pools_of_kube_scheduler: set[str] = field(default_factory=set)
-    """Pools that kube-scheduler owned once: it ignores attempts that dray voided."""
+    """Pools that kube-scheduler has ever owned: it ignores attempts that dray voided."""
 
     def check(self, event: Event) -> None:
         """Check one change."""
@@ -369,7 +369,7 @@ class QuietChecks:
         return self._room(pod, node) > 0
 
     def _room(self, pod: Object, node: str) -> int:
-        """How many pods like this one fit on a node, one per free device at most."""
+        """How many pods like this one fit on a node: at most one per free device."""
         here = [
             other
             for other in self._store.of(PODS).values()

@@ -1,7 +1,7 @@
 """kube-scheduler's allocation of devices without taints.
 
 Like the real one it takes the first fit in its cache and writes later, conditional only on the
-claim's resourceVersion: no one checks the device's capacity again.
+claim's resourceVersion: nothing checks the device's capacity again.
 """
 
 import asyncio
@@ -132,7 +132,7 @@ class DeviceAllocator:
         except (ConflictError, NotFoundError):
             await asyncio.sleep(self.draw.uniform(0.5, 3.0))
         except DrayError:
-            # It may still arrive, and this invariant of kube-scheduler is not dray's to keep.
+            # The write may still arrive, and dray can't guarantee this invariant of kube-scheduler.
             await asyncio.sleep(_LATEST_S)
         finally:
             self._assumed.pop(claim.uid, None)

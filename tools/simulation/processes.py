@@ -73,7 +73,7 @@ TRIM_EVERY_S = 1.0
 """Logs are trimmed every few seconds, so that every reader begins at a checkpoint now and then."""
 
 DECIDED_BYTES = 2500
-"""Most checkpoints have several parts."""
+"""Small, so that most checkpoints have several parts."""
 
 QUARANTINE_S = 100.0
 """Quarantine of devices that kube-scheduler owned: longer than its longest delay, pause and write
@@ -280,7 +280,7 @@ async def _collect(server: MemoryKube) -> None:
 
 
 class PollingKubelets:
-    """All nodes' kubelets. They take a claim for prepared if it is allocated and reserved."""
+    """All nodes' kubelets. For them, a claim is prepared if it is allocated and reserved."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube

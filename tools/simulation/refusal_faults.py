@@ -23,7 +23,7 @@ from tools.simulation.world import SimulatedWorld
 ELECTED_S: Final = 16.0
 """Time until another replica leads and has published everything after the leader was killed."""
 _REPLACED_S: Final = 30.0
-"""The same after the leader could no longer renew its Lease."""
+"""The same time after the leader could no longer renew its Lease."""
 MakePod = Callable[[str, str, bool], Awaitable[None]]
 """Creates a pod, by namespace and name, that is schedulable or not."""
 

@@ -31,7 +31,7 @@ SINGLE_POD: Final = f"{TENANT}-alone"
 MOST_PODS: Final = 8
 """Most pods of the tenant."""
 _BURST, _MOST_PER_S = 20, 4.0
-"""Allowed refused requests about one object: a burst, and further ones per second."""
+"""Allowed refused requests about one object: a burst, and more per second."""
 
 
 class RefusalScope(Enum):

@@ -25,9 +25,9 @@ from tools.simulation.trace import SimulationTrace
 from tools.simulation.world import SimulatedWorld
 
 _QUIET_WITHIN_S = 300.0
-"""Several of these in sequence: voids 30 s, leases 15 s, exclusions and templates 10 s, backoff."""
+"""Enough for several of: voids 30 s, leases 15 s, exclusions and templates 10 s, backoff."""
 _CALM_WITHIN_S = 150.0
-"""If no term ended. Without a refusal 60 s are enough."""
+"""The limit if no term ended. Without a refusal 60 s are enough."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,7 +232,7 @@ class SimulatedWorld:
         self.loop.run_outside(self._resume_after(process, for_s))
 
     def set_clock(self, name: str, ahead_s: float) -> None:
-        """Set the wall clock of a process' host, for its restarts, too."""
+        """Set the wall clock of a process' host, also for the restarts of the process."""
         self.trace.record("FAULT", f"set the clock of {name} {ahead_s:.0f} s ahead")
         self.clocks_ahead_s[name] = ahead_s
         if (process := self.processes[name].process) is not None:
@@ -246,7 +246,7 @@ class SimulatedWorld:
         self.loop.run_outside(self._reconnect_after(for_s))
 
     def disable_call_faults(self) -> None:
-        """Make no calls fail."""
+        """Stop making calls fail."""
         self._rates = FaultRates({}, ())
 
     def end_faults(self) -> None:
@@ -271,7 +271,7 @@ class SimulatedWorld:
         self.refusals.append(refusal)
 
     def extend_grace(self, for_s: float = 0.0) -> None:
-        """Allow every pod to wait without an explanation for so long."""
+        """Allow every pod to wait for this time without an explanation."""
         self.grace_until_s = max(self.grace_until_s, self.loop.time() + for_s)
 
     def lift_refusals(self) -> None:

@@ -1,9 +1,9 @@
 """``python -m tools.site``: build the documentation into ``dist/site`` (``make docs``).
 
-The pages are those of the repository, where they lie: links between them, to examples and to other
-files are the same in both. They are copied into a folder of the cache first, since mkdocs takes one
-folder that has nothing else in it. Any warning fails the build: a link or an anchor that is wrong,
-a page of the navigation that is missing.
+The pages are those of the repository, at the same places: links between them, to examples and to
+other files are the same in both. They are copied into a folder of the cache first, because mkdocs
+needs a folder that has nothing else in it. Any warning fails the build, such as a wrong link or
+anchor, or a missing page of the navigation.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / ".cache" / "dray" / "site"
-"""As in mkdocs.yml."""
+"""The same folder as in mkdocs.yml."""
 _PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 _FOLDERS = ("docs", "examples", "services")
 _LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")

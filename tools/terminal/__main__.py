@@ -27,7 +27,7 @@ _READ_S = {
 }
 """Time to read what a command printed, before times are scaled."""
 _SETTLE_S = 3.0
-"""Time until what was applied has had its effect; it is not shown."""
+"""Time until an applied object has had its effect; it is not shown."""
 _COMMANDS = (
     f"kubectl apply -f {_EXAMPLE}/01-scheduling-config.yaml -f {_EXAMPLE}/03-gpu-pools.yaml",
     f"dray convert -f {_EXAMPLE}/02-resourceclaim-template.yaml | kubectl apply -f -",
@@ -79,14 +79,14 @@ def main() -> None:
 
 
 def _shorter(line: ScreenLine) -> ScreenLine:
-    """Without the paths of this machine."""
+    """The line without the paths of this machine."""
     return ScreenLine(line.at_s, re.sub(r"=\S*/\.cache/", "=~/dray/.cache/", line.text))
 
 
 def _recorded(
     shown: str, command: list[str], environment: dict[str, str], at_s: float
 ) -> tuple[list[ScreenLine], float]:
-    """The lines of a command from ``at_s`` on, and when the next one may begin."""
+    """The lines of a command from ``at_s`` on, and when the next command may begin."""
     lines = [ScreenLine(at_s, part) for part in _prompted(shown)]
     at_s += _TYPED_S
     last_s = time.monotonic()

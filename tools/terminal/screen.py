@@ -22,7 +22,7 @@ _COLOURS = {
     "dim": "#6e7681",
     "prompt": "#79c0ff",
 }
-"""By a part of rich's name of a style; the first that is named counts."""
+"""By a part of a rich style's name; the first match counts."""
 _PROMPT = "$ "
 
 
@@ -33,7 +33,7 @@ class ScreenLine:
     at_s: float
     """When it appears."""
     text: str
-    """With the terminal's escapes for colours."""
+    """The text, with the terminal's colour escapes."""
 
 
 def svg(lines: Sequence[ScreenLine], duration_s: float) -> str:
@@ -82,7 +82,7 @@ def _style(lines: Sequence[ScreenLine], duration_s: float) -> Iterator[str]:
 
 
 def _hidden(lines: Sequence[ScreenLine]) -> list[tuple[float, int]]:
-    """When so many lines have left the window."""
+    """Times, each with the number of lines that have left the window by then."""
     found = {0.0: 0}
     for count, line in enumerate(lines, 1):
         found[line.at_s] = max(0, count - ROWS)
@@ -121,7 +121,7 @@ def _spans(text: str) -> Iterator[str]:
 
 
 def _fixed(run: str) -> str:
-    """With spaces that no viewer drops."""
+    """The text with spaces that no viewer drops."""
     return run.replace(" ", "\u00a0")
 
 

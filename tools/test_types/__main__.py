@@ -1,7 +1,7 @@
-"""Checks what tests and benchmarks name: ``python -m tools.test_types``.
+"""Checks the names that tests and benchmarks use: ``python -m tools.test_types``.
 
-Tests that need a real control plane seldom run, so a renamed attribute would stay in them. mypy
-finds it. Only some of its error codes count here; all of them count for the product.
+Tests that need a real control plane rarely run, so they could keep the old name of a renamed
+attribute. mypy finds it. Only some of mypy's error codes count here; for the product, all count.
 """
 
 import os

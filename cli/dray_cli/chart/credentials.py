@@ -1,4 +1,4 @@
-"""The passwords and keys of an installation's NATS. Pure, but for randomness."""
+"""The passwords and keys of an installation's NATS. Pure except for randomness."""
 
 import secrets
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _OPERATOR_USERS = (READER, RECORDER)
 
 
 def completed(held: Mapping[str, str]) -> dict[str, str]:
-    """The Secret's data with what it lacks. Nothing that is there is replaced."""
+    """The Secret's data with missing values added; existing values are kept."""
     data = dict(held)
     for user in USERS:
         if not data.get(password_key(user)):
@@ -28,11 +28,11 @@ def completed(held: Mapping[str, str]) -> dict[str, str]:
 
 
 def lacking(held: Mapping[str, str]) -> list[str]:
-    """The keys that the Secret for people needs and this one does not have."""
+    """The keys that the Secret for people needs and that this data does not have."""
     return [key for user in _OPERATOR_USERS if not held.get(key := password_key(user))]
 
 
 def operators(held: Mapping[str, str], url: str, authorities: str) -> dict[str, str]:
-    """The data of the Secret for people with ``dray doctor``, ``trace``, ``top`` and ``record``."""
+    """The data of the Secret for users of ``dray doctor``, ``trace``, ``top`` and ``record``."""
     passwords = {password_key(user): held[password_key(user)] for user in _OPERATOR_USERS}
     return {URL: url, AUTHORITIES: authorities, **passwords}

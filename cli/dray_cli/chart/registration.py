@@ -1,5 +1,5 @@
-"""What of an installation is in the API server for the whole cluster: custom resources, and the
-authorities of the registered webhook."""
+"""The cluster-wide parts of an installation: custom resources, and the authorities of the
+registered webhook."""
 
 import base64
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ def read_custom_resources(folder: Path) -> list[Object]:
 
 
 async def apply_custom_resources(kube: Kube, wanted: Sequence[Object]) -> None:
-    """Create those that are missing, and bring dray's own to this release: Helm only creates.
+    """Create missing CRDs, and update dray's own ones to this release: Helm only creates CRDs.
 
-    Those of others, such as Volcano's, stay as they are.
+    CRDs of other projects, such as Volcano, stay as they are.
     """
     for one in wanted:
         await _apply(kube, one)
@@ -55,7 +55,7 @@ async def _apply(kube: Kube, wanted: Object) -> None:
 
 
 async def trust(kube: Kube, authorities: str) -> None:
-    """Have the API server trust the webhook's certificates; nothing if it is not registered."""
+    """Make the API server trust the webhook's certificates, if the webhook is registered."""
     bundle = base64.b64encode(authorities.encode()).decode()
     for resource in (_MUTATING, _VALIDATING):
         try:
@@ -87,7 +87,7 @@ def is_served(deployment: Object) -> bool:
 
 
 def bundle_patch(configuration: Object, bundle: str) -> Sequence[dict[str, object]]:
-    """The JSON patch by which every webhook has the bundle; fenced by the webhooks' names."""
+    """The JSON patch that gives every webhook the bundle; it tests the webhooks' names first."""
     patch: list[dict[str, object]] = []
     for number, webhook in enumerate(configuration.get("webhooks") or ()):
         if webhook["clientConfig"].get("caBundle") != bundle:

@@ -1,4 +1,4 @@
-"""What an uninstallation takes back: everything that dray wrote, and nothing that people made."""
+"""What an uninstallation removes: everything that dray wrote, and nothing that people made."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ from dray_cli.operator_secret import SECRETS
 
 _CONTROLLER, NODE_AGENT = "dray-claim-controller", "dray-node-agent"
 _NAMED = 5
-"""Pods that an error names."""
+"""How many pods an error names."""
 
 
 class InUseError(PermanentError):
@@ -47,13 +47,14 @@ class InUseError(PermanentError):
 
 
 async def refuse_while_in_use(kube: Kube) -> None:
-    """Raises InUseError: the kubelet asks the node-agent before such a pod can end."""
+    """Raises InUseError if pods use dray's GPUs: to end one, the kubelet needs the node-agent."""
     claims = (await kube.list(CLAIMS)).objects
     if users := sorted(pod for claim in claims for pod in users_of(claim)):
         named = ", ".join(users[:_NAMED]) + (", …" if len(users) > _NAMED else "")
         raise InUseError(
             f"{len(users)} pods use GPUs of dray ({named}): without its node-agents they could not "
-            "end. Delete them, then uninstall again; `helm uninstall --no-hooks` takes nothing back"
+            "end. Delete them, then uninstall again; `helm uninstall --no-hooks` removes "
+            "nothing that dray wrote"
         )
 
 
@@ -68,7 +69,7 @@ def users_of(claim: Object) -> Iterator[str]:
 
 
 async def stop_controllers(kube: Kube, namespace: str) -> None:
-    """Scale the claim-controllers to none, and wait: they would write again what is taken back."""
+    """Scale the claim-controllers to 0, and wait: they would write again what is removed."""
     patch = {"spec": {"replicas": 0}}
     try:
         await kube.patch(DEPLOYMENTS, _CONTROLLER, patch, namespace, subresource="scale")
@@ -106,7 +107,7 @@ async def take_back(kube: Kube) -> None:
 
 
 async def take_back_slices(kube: Kube, namespace: str) -> None:
-    """Delete the node-agents' ResourceSlices once these have ended: they would write them again."""
+    """Delete the ResourceSlices once the node-agents have ended: they would write them again."""
     await _ended(kube, namespace, NODE_AGENT)
     await _take_back_all(kube, SLICES)
 
@@ -134,7 +135,7 @@ async def _take_back_all(kube: Kube, resource: Resource) -> None:
 
 
 def undo_of(resource: Resource, obj: Object) -> Undo | None:
-    """What is to be undone of an object, or None."""
+    """The write that removes dray's changes from an object, or None."""
     metadata = obj["metadata"]
     labels, spec = metadata.get("labels") or {}, obj.get("spec") or {}
     patch: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""Secrets of an installation: read, and written where something is missing or to be renewed."""
+"""Reads an installation's Secrets, and writes what is missing or must be renewed."""
 
 import base64
 import datetime
@@ -18,16 +18,16 @@ from dray_cli.operator_secret import OPERATOR, SECRETS, password_key, read_secre
 
 NATS, NATS_TLS, WEBHOOK_TLS = "dray-nats", "dray-nats-tls", "dray-webhook-tls"
 MADE = (NATS, NATS_TLS, WEBHOOK_TLS, OPERATOR, "dray-ca")
-"""Secrets that these jobs make, or cert-manager from the chart's Certificates."""
+"""Secrets made by these jobs, or by cert-manager from the chart's Certificates."""
 PART = {"app.kubernetes.io/part-of": "dray"}
 """Label of all of them."""
 _LABELS = PART | {"app.kubernetes.io/managed-by": "dray-chart"}
-"""Labels of those that these jobs make."""
+"""Labels of the Secrets that these jobs make."""
 _TLS_TYPE = "kubernetes.io/tls"
 
 
 async def keep_credentials(kube: Kube, namespace: str) -> None:
-    """Make the passwords and keys of NATS where they are missing."""
+    """Make those passwords and keys of NATS that are missing."""
     held = await read_secret(kube, namespace, NATS)
     await _write(kube, namespace, NATS, held, credentials.completed(held))
 
@@ -35,7 +35,7 @@ async def keep_credentials(kube: Kube, namespace: str) -> None:
 async def keep_certificate(
     kube: Kube, namespace: str, name: str, subject: str, names: Sequence[str]
 ) -> str:
-    """The authorities of the certificate in the Secret, which is made or renewed if need be."""
+    """Make or renew the certificate in the Secret if necessary; returns its authorities."""
     held = await read_secret(kube, namespace, name)
     now = datetime.datetime.now(datetime.UTC)
     wanted = tls.renewed(held, subject, names, now) or held
@@ -46,8 +46,8 @@ async def keep_certificate(
 async def keep_operator(
     kube: Kube, namespace: str, passwords: str, authorities: str | None, url: str
 ) -> None:
-    """The Secret from which people's command line gets its credentials: those of the Secret
-    ``passwords``, and the authorities of NATS' certificate from another one."""
+    """Write the Secret from which the command line gets its credentials: the passwords in the
+    Secret ``passwords``, and the authorities of NATS' certificate in the Secret ``authorities``."""
     source = await read_secret(kube, namespace, passwords)
     if lacking := credentials.lacking(source):
         click.echo(
@@ -62,11 +62,11 @@ async def keep_operator(
 
 
 async def load_in_servers(kube: Kube, namespace: str, urls: Sequence[str]) -> None:
-    """Have the servers of NATS load the certificate of their Secret, if they serve another; by
-    whomever it was issued.
+    """Make the NATS servers load the certificate in their Secret, if they serve another one.
 
-    The kubelet brings it to them a minute or two after it was written: what they do not have yet,
-    they load in the next run. A server that is away loads it when it starts.
+    The issuer of the certificate does not matter. The kubelet updates the servers' volumes a minute
+    or two after the Secret was written: a server without the new file loads it in the next run. A
+    server that does not run loads it when it starts.
     """
     if not urls:
         return

@@ -1,8 +1,8 @@
-"""A server's certificate in a Secret, and how it is renewed before it expires. Pure, but for keys.
+"""A server's certificate in a Secret, and its renewal before it expires. Pure except for keys.
 
-Its clients must trust a new authority before the server uses it. So a renewal has two steps: the
-new authority joins ``ca.crt``, and a later run, when every client has read that, puts the new
-certificate into ``tls.crt``. The authorities' keys are thrown away.
+Clients must trust a new authority before the server uses it. So a renewal has two steps: the new
+authority is added to ``ca.crt``; a later run, when every client has read that, puts the new
+certificate into ``tls.crt``. The authorities' keys are not kept.
 """
 
 import datetime
@@ -22,15 +22,15 @@ _STAGED_CERTIFICATE, _STAGED_KEY, STAGED_AT = "staged.crt", "staged.key", "stage
 _VALID_FOR = datetime.timedelta(days=365)
 RENEW_BEFORE = datetime.timedelta(days=60)
 DISTRIBUTION = datetime.timedelta(minutes=10)
-"""After so long every client has a changed Secret: a kubelet updates its volumes each minute or
+"""After this time every client has a changed Secret: kubelets update volumes every minute or
 two."""
 
 
 def renewed(
     held: Mapping[str, str], subject: str, names: Sequence[str], now: datetime.datetime
 ) -> dict[str, str] | None:
-    """The Secret's next data, or None if it is to stay as it is. Every certificate is good for
-    servers that call each other, as those of NATS do."""
+    """The Secret's new data, or None if nothing changes. Every certificate is also valid for
+    servers that connect to each other, as NATS servers do."""
     current = _issued(held, CERTIFICATE_FILE, KEY_FILE)
     if not _serves(current, names, now):
         return _fresh(subject, names, held.get(CA_FILE, ""), now)
@@ -51,7 +51,7 @@ def renewed(
 def _swapped(
     held: Mapping[str, str], names: Sequence[str], now: datetime.datetime
 ) -> dict[str, str] | None:
-    """With the staged certificate in use, once every client knows its authority."""
+    """The data with the staged certificate in use; None until every client knows its authority."""
     if now < datetime.datetime.fromisoformat(held[STAGED_AT]) + DISTRIBUTION:
         return None
     kept = {
@@ -71,7 +71,7 @@ def _swapped(
 def _fresh(
     subject: str, names: Sequence[str], known: str, now: datetime.datetime
 ) -> dict[str, str]:
-    """There is nothing that could serve: all at once."""
+    """Data with a new certificate for immediate use, because there is no valid one."""
     made = issue(f"{subject} CA", subject, names, _VALID_FOR, mutual=True)
     return {
         CA_FILE: _joined(made.authority.decode(), known, now),

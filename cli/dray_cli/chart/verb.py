@@ -20,7 +20,7 @@ namespace_option = click.option(
 
 @click.group()
 def chart() -> None:
-    """Run the Helm chart's jobs; the chart calls it, users need not."""
+    """Run the Helm chart's jobs. The chart runs these commands; users need not."""
 
 
 @chart.command()
@@ -70,7 +70,7 @@ def prepare(
 ) -> None:
     """Create custom resources, passwords and certificates, and renew those that expire.
 
-    Runs before and after each installation and upgrade, and daily. What is valid stays.
+    Runs before and after each installation and upgrade, and daily. Valid objects stay unchanged.
     """
 
     custom_resources = registration.read_custom_resources(crds) if crds is not None else []
@@ -94,7 +94,7 @@ def prepare(
 
 
 async def _keep_certificates(kube: Kube, namespace: str, *, nats: bool, trust: bool) -> None:
-    """Those of the webhook, which the API server is to trust, and of NATS if it is ours."""
+    """Renew the certificates of the webhook, and of NATS if it is part of the installation."""
     names = service_names(_WEBHOOK_SERVICE, namespace)
     authorities = await secrets.keep_certificate(
         kube, namespace, secrets.WEBHOOK_TLS, _WEBHOOK_SERVICE, names
@@ -122,7 +122,7 @@ def uninstall(namespace: str) -> None:
 @chart.command()
 @namespace_option
 def forget(namespace: str) -> None:
-    """Delete what an uninstalled dray leaves: ResourceSlices, and objects that these jobs made."""
+    """Delete what an uninstallation leaves: ResourceSlices, and objects that these jobs made."""
 
     async def work(kube: Kube) -> None:
         await removal.take_back_slices(kube, namespace)

@@ -2,5 +2,5 @@
 
 ``manifests`` reads and converts the example files, ``collector`` watches Kubernetes and the bus,
 ``story`` (pure) turns what it saw into a timeline, ``indicators`` checks the success indicators
-of the user guide (§3.5), ``play`` puts them in order, ``verb`` gives them a stack of their own.
+of the user guide (§3.5), ``play`` runs all of them, ``verb`` starts the stack for them.
 """

@@ -1,7 +1,7 @@
-"""Watches Kubernetes and the bus, and tells each pod's story what it saw.
+"""Watches Kubernetes and the bus, and adds what it sees to each pod's story.
 
-Times are those of the first sighting: of the API server's watch for Kubernetes objects, of
-the stream for messages. Both clocks are this machine's in the local stack.
+The time of a Kubernetes object is when the API server's watch first showed it; the time of a
+message is the stream's. In the local stack, both are from this machine's clock.
 """
 
 import asyncio
@@ -47,12 +47,12 @@ class DemoCollector:
         self._templates: dict[tuple[str, str], float] = {}
         self._bind_requests: dict[str, Object] = {}
         self._early: dict[str, list[Callable[[Story], None]]] = defaultdict(list)
-        """Observations of pods that were not observed yet, by uid or request id."""
+        """Observations about pods that the watch has not shown yet, by uid or request id."""
         self._following: set[str] = set()
         self._changed = asyncio.Event()
 
     def follow(self, namespace: str, name: str) -> Story:
-        """Begin a pod's story now, when it is asked for."""
+        """Begin a pod's story now, just before the pod is created."""
         story = Story(namespace, name, time.time())
         self._stories[namespace, name] = story
         return story
@@ -136,7 +136,7 @@ class DemoCollector:
                 _add_binding(story, request)
 
     async def _lasting(self, read: Callable[[], Awaitable[None]]) -> None:
-        """Read again if a stream was lost and recreated."""
+        """Call ``read`` again whenever it ends: a lost stream is recreated."""
         while True:
             with suppress(StreamMissingError):
                 await read()

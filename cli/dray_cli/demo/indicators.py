@@ -26,7 +26,7 @@ class Indicators:
         return self.running and self.claim_says_allocated and self.event_says_assigned
 
     def line(self) -> str:
-        """The pod, and a line for each mark."""
+        """The pod's name, and a line for each indicator."""
         marks = (
             (self.running, "Pod is Running"),
             (self.claim_says_allocated, f"claim YAML contains {_CLAIM_TEXT}"),

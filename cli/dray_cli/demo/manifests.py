@@ -1,4 +1,4 @@
-"""The example's files, in their order, as objects that the API server accepts."""
+"""The example's files, in the order of their names, as objects that the API server accepts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Manifest:
 
     @property
     def namespace(self) -> str:
-        """Where the object goes; empty for cluster-scoped ones."""
+        """The object's namespace; empty for a cluster-scoped object."""
         if not self.resource.namespaced:
             return ""
         return str(self.object["metadata"].get("namespace", "default"))

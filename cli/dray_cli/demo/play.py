@@ -20,7 +20,7 @@ from dray_cli.text import abbreviated, columns, wrapped
 
 _PLACED_TIMEOUT_S = 45.0
 _FOLLOWS_WITHIN_S = 20.0
-"""For what is written off the critical path: annotation, events, explanation."""
+"""Time-out for what is written later, off the critical path: annotation, events, explanation."""
 _WAITING_FILES = "*cannot-fit.yaml"
 """Files of pods that can't fit while the others run."""
 _WAITING_EVENT = "GPUWaiting"
@@ -95,7 +95,7 @@ class Demo:
         return story
 
     async def _create_or_update(self, manifest: Manifest) -> None:
-        """Some objects stand in two files: the later one changes the earlier."""
+        """Some objects are in two files: the later file changes the object of the earlier one."""
         try:
             await self._kube.create(manifest.resource, manifest.object, manifest.namespace)
         except AlreadyExistsError:
@@ -124,7 +124,7 @@ class Demo:
                 self._fail(f"pod {story.namespace}/{story.name}: not every indicator holds")
 
     async def _indicators(self, story: Story) -> Indicators:
-        """Annotation and event follow off the critical path: give them a moment."""
+        """The indicators. Waits a while for annotation and event, written off the critical path."""
         deadline = time.monotonic() + _FOLLOWS_WITHIN_S
         while True:
             found = await check(self._kube, story.namespace, story.name)
@@ -149,7 +149,7 @@ class Demo:
         await self._say_short("\n".join(explanation.lines()))
 
     async def _show_waiting_event(self, story: Story, deadline: float) -> None:
-        """What `kubectl describe pod` tells; it follows off the critical path."""
+        """Print the event that `kubectl describe pod` shows; it is off the critical path."""
         selector = f"involvedObject.name={story.name},reason={_WAITING_EVENT}"
         found = await self._kube.list(EVENTS, story.namespace, field_selector=selector)
         while not found.objects and time.monotonic() < deadline:
@@ -177,7 +177,7 @@ class Demo:
         await self._say_short("\n".join(explanation.lines()))
 
     async def _say_short(self, text: str) -> None:
-        """With short names of GPUs, within the terminal's width."""
+        """Print a text with short names of GPUs, within the terminal's width."""
         names = await names_in(self._kube, text)
         self._say(wrapped(abbreviated(names.shortened(text)), columns()))
 

@@ -60,15 +60,15 @@ class Story:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it runs, and its BindRequest says that it was bound."""
+        """Whether the pod runs, and its BindRequest says that it was bound."""
         return not self.missing and self.bind_phase == "Succeeded"
 
     def in_order(self) -> list[TimelineStep]:
-        """The observed steps, in the order of the main job."""
+        """The observed steps, in the order from admission to running."""
         return [self.steps[name] for name in _ORDER if name in self.steps]
 
     def lines(self, width: int = 80, shortened: Callable[[str], str] = str) -> list[str]:
-        """The timeline as a person reads it: time since the request, step, what it was.
+        """The timeline for people: time since the request, step, and what was observed.
 
         ``shortened`` puts short names into a text before it is broken into lines.
         """
@@ -83,7 +83,7 @@ class Story:
         return lines
 
     def _text(self, step: TimelineStep) -> str:
-        """The step in words; the BindRequest's phase is that of now, not of the binding."""
+        """The step in words, with the BindRequest's current phase, not the one at the binding."""
         if step.name != "bound":
             return step.text
         return f"{step.text} by {self.binder or '?'}, BindRequest {self.bind_phase or 'Pending'}"

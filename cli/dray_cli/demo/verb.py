@@ -1,4 +1,4 @@
-"""``dray demo``: a stack of its own, the example on it, and what came of it."""
+"""``dray demo``: starts a stack, runs the example on it, and reports the result."""
 
 import asyncio
 import sys
@@ -125,4 +125,4 @@ def _say(text: str) -> None:
 
 
 def _silent(text: str) -> None:
-    """In JSON the report is all there is."""
+    """Print nothing: JSON output has only the report."""

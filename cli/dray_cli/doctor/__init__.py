@@ -1,1 +1,1 @@
-"""``dray doctor``: what the cluster keeps, and whether dray stands on it as it should."""
+"""``dray doctor``: which features the cluster has, and whether dray works on it."""

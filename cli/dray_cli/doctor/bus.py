@@ -1,4 +1,4 @@
-"""What the doctor reads of the bus."""
+"""The doctor's checks of the bus."""
 
 import asyncio
 
@@ -15,14 +15,14 @@ from dray_cli.text import counted
 
 AREA = "The bus"
 _READ_S = 10.0
-"""How long a message that is there may take to be read."""
+"""Time-out for reading an existing message."""
 _SILENT_S = 20.0
-"""Longer than a change of leaders takes, and than clocks of two machines should differ."""
+"""Longer than a change of leaders takes, and longer than two machines' clocks should differ."""
 
 
 async def look_at_bus(bus: Bus, pools: tuple[Object, ...]) -> list[Finding]:
-    """The streams of the topology, the decision log of each pool, the bytes of all of these, and
-    dead letters."""
+    """Check the streams of the topology, the decision log of each pool, the bytes of all these
+    streams, and dead letters."""
     return [
         payload_finding(bus),
         await store_finding(bus, pools),
@@ -33,12 +33,12 @@ async def look_at_bus(bus: Bus, pools: tuple[Object, ...]) -> list[Finding]:
 
 
 def not_checked(why: str) -> Finding:
-    """Nothing says where the bus is."""
+    """The finding if nothing says where the bus is."""
     return Finding(AREA, "connection", "unseen", why)
 
 
 def not_reached(why: str) -> Finding:
-    """A bus that does not answer is broken."""
+    """The finding if the bus does not answer: it is broken."""
     text = f"{why}; if dray's services can't reach it either, nothing new is decided meanwhile"
     return Finding(AREA, "connection", "broken", text)
 
@@ -51,10 +51,10 @@ async def leader_finding(bus: Bus, now_unix_s: float) -> Finding:
     except StreamMissingError:
         newest = None
     except BusUnavailableError as error:
-        # Streams are read through a claim-controller: where none runs, none leads.
+        # Streams are read through a claim-controller: if none runs, none leads.
         return Finding(AREA, subject, "broken", str(error))
     if newest is None:
-        text = "none has led yet: nothing is observed or carried out; does one run?"
+        text = "no claim-controller has led yet: nothing is observed or carried out; does one run?"
         return Finding(AREA, subject, "broken", text)
     age_s = now_unix_s - newest.time_unix_s
     if age_s > _SILENT_S:
@@ -68,7 +68,7 @@ async def leader_finding(bus: Bus, now_unix_s: float) -> Finding:
 
 
 async def _stream_finding(bus: Bus, name: str, purpose: str) -> Finding:
-    """Whether a stream is there, and how far it has come."""
+    """Whether a stream exists, and the number of its last message."""
     state = await bus.state(name)
     if state is None:
         text = f"missing ({purpose}): the claim-controller makes it when it starts; does one run?"
@@ -98,7 +98,7 @@ def replicas_finding(subject: str, state: StreamState, text: str) -> Finding:
 
 
 def payload_finding(bus: Bus) -> Finding:
-    """Whether the server takes messages as long as objects of Kubernetes make them."""
+    """Whether the server accepts messages as long as Kubernetes objects can make them."""
     subject = "the longest message"
     if problem := payload_problem(bus.max_payload_bytes):
         return Finding(AREA, subject, "lesser", problem)
@@ -127,7 +127,7 @@ async def store_finding(bus: Bus, pools: tuple[Object, ...]) -> Finding:
 
 
 async def _measured_store(bus: Bus) -> StoreUse | None:
-    """What the newest tick says; None: nothing."""
+    """The use of the store in the newest tick; None: unknown."""
     try:
         newest = await bus.last(FACTS_STREAM, subject_prefix(Tick))
     except (StreamMissingError, BusUnavailableError):
@@ -182,8 +182,8 @@ async def _dead_letters(bus: Bus) -> list[Finding]:
 
 
 async def published_probe(bus: Bus) -> ClusterObserved | None:
-    """What the claim-controller published about the cluster; None before it has, and while no
-    claim-controller answers readings."""
+    """What the claim-controller published about the cluster; None before that, and while no
+    claim-controller answers read requests."""
     try:
         newest = await bus.last(FACTS_STREAM, subject_prefix(ClusterObserved))
     except (StreamMissingError, BusUnavailableError):

@@ -1,4 +1,4 @@
-"""What a cluster's Kubernetes keeps, and what its users notice where it keeps less."""
+"""Which features a cluster's Kubernetes has, and what users notice if one is missing."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class _Capability:
     """Field of ClusterObserved."""
     subject: str
     without: str
-    """What is different where the server does not keep it, and how to have it."""
+    """What is different if the server lacks the feature, and how to get it."""
 
 
 _CAPABILITIES = (
@@ -79,8 +79,8 @@ def capabilities(cluster: ClusterObserved) -> list[Finding]:
 
 
 def published_capabilities(published: ClusterObserved) -> list[Finding]:
-    """What the claim-controller has found, for a user who may not ask."""
-    text = "as the claim-controller has found: this user may not ask by dry runs"
+    """What the claim-controller has found, for a user who may not send dry-run requests."""
+    text = "as the claim-controller has found: this user may not send dry-run requests"
     return [Finding(AREA, "what it keeps", "ok", text), *capabilities(published)]
 
 
@@ -102,7 +102,7 @@ def _judged(cluster: ClusterObserved, capability: _Capability) -> Finding:
 
 
 def disagreement(probed: ClusterObserved, published: ClusterObserved) -> Finding | None:
-    """Where the claim-controller's newest probe is not, or no longer, true."""
+    """A finding if the claim-controller's newest probe is wrong or outdated; else None."""
     named = ["version", *(capability.name for capability in _CAPABILITIES)]
     differing = [
         f"{name} {getattr(published, name)} there, {getattr(probed, name)} here"

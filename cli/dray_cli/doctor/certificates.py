@@ -1,4 +1,4 @@
-"""Whether the certificates of webhook and NATS last, as far as this user may read them."""
+"""Whether the certificates of webhook and NATS expire soon, if this user may read them."""
 
 import base64
 import datetime
@@ -11,13 +11,13 @@ from dray_webhook.decisions.registration import NAME as WEBHOOK
 
 _AREA = "Certificates"
 _SOON = datetime.timedelta(days=7)
-"""The chart's jobs and cert-manager renew long before."""
+"""The chart's jobs and cert-manager renew certificates long before this time is left."""
 _SECRETS = {"of the webhook": "dray-webhook-tls", "of NATS": "dray-nats-tls"}
 
 
 async def look_at_certificates(kube: Kube) -> list[Finding]:
-    """The authorities that the API server trusts the webhook by, and the Secrets of an
-    installation; what is not there is left out."""
+    """Check the authorities by which the API server trusts the webhook, and an installation's
+    Secrets; what does not exist is left out."""
     now = datetime.datetime.now(datetime.UTC)
     found = await checked(_AREA, "authorities of the webhook", _authorities(kube, now))
     for subject, name in _SECRETS.items():

@@ -1,4 +1,4 @@
-"""What the doctor reads of Kubernetes."""
+"""The doctor's checks of Kubernetes objects."""
 
 import asyncio
 import time
@@ -42,7 +42,7 @@ _MOST_NAMED = 10
 POLICY_NAMES = ("dray-pods", "dray-claims", "dray-templates", "dray-node-agents", "dray-gpu-shares")
 """The ValidatingAdmissionPolicies of the chart (``files/policies.yaml``)."""
 _CALLING, _DENIED = "failed calling webhook", "admission webhook"
-"""How the API server begins when a webhook does not answer, and when one has denied."""
+"""Parts of the API server's error if a webhook does not answer, and if one denies."""
 
 
 async def look_at_cluster(kube: Kube, namespace: str) -> list[Finding]:
@@ -104,7 +104,7 @@ async def custom_resources(kube: Kube) -> Finding:
 
 
 async def device_class_of(kube: Kube) -> Finding:
-    """Whether the class that every claim of dray names is there."""
+    """Whether the DeviceClass that all claims of dray name exists."""
     try:
         await kube.get(CLASSES, DRIVER)
     except NotFoundError:
@@ -136,7 +136,7 @@ async def webhook_answers(kube: Kube, namespace: str) -> Finding:
 
 
 async def admission_policies(kube: Kube) -> Finding:
-    """Whether the API server holds what was created to its pool and to dray's annotations."""
+    """Whether the API server denies later changes of an object's pool and dray's annotations."""
     subject = "admission policies"
     policies = (await kube.list(ADMISSION_POLICIES)).objects
     closed = {one["metadata"]["name"] for one in policies if _fails_closed(one)}
@@ -160,13 +160,13 @@ def _fails_closed(policy: Object) -> bool:
 
 
 def _denies(binding: Object) -> bool:
-    # A binding for some objects alone is not the chart's.
+    # A binding for some objects only is not the chart's.
     spec = binding["spec"]
     return "Deny" in (spec.get("validationActions") or ()) and not spec.get("matchResources")
 
 
 async def slices_of(kube: Kube) -> Finding:
-    """The slices of dray's driver, those apart that can't be read."""
+    """Check the slices of dray's driver, except those that can't be read."""
     found = (await kube.list(SLICES, field_selector=f"spec.driver={DRIVER}")).objects
     return slices_finding(tuple(one for one in found if not read(SLICES, one)[1]))
 

@@ -9,7 +9,7 @@ from dray.kube.ports import KubeUnavailableError, RefusedError
 from dray_cli.text import styled
 
 Grade = Literal["ok", "lesser", "unseen", "broken"]
-"""``lesser``: works, with less than dray can do. ``unseen``: could not be checked."""
+"""``lesser``: works, but less well than it could. ``unseen``: could not be checked."""
 
 _GRADES: tuple[Grade, ...] = get_args(Grade)
 _MARKS: dict[Grade, str] = {"ok": "ok", "lesser": "--", "unseen": "??", "broken": "NO"}
@@ -55,7 +55,7 @@ def since(at: str, now_unix_s: float) -> str:
 async def checked(
     area: str, subject: str, check: Awaitable[Finding | Sequence[Finding]]
 ) -> list[Finding]:
-    """The findings of a check, or the error of Kubernetes as a finding."""
+    """The findings of a check; if Kubernetes returns an error, the error as a finding."""
     try:
         found = await check
     except (RefusedError, KubeUnavailableError) as error:

@@ -22,19 +22,19 @@ _PLUGIN_LABELS = (
     "app=nvidia-device-plugin-daemonset",
     "app.kubernetes.io/name=nvidia-device-plugin",
 )
-"""Of the plugin's pods: those of its manifest, of the GPU Operator and of its chart."""
+"""Labels of the plugin's pods: from its manifest, from the GPU Operator and from its chart."""
 _PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
-"""Of the node, where every device plugin has its socket. Other pods may have such labels, too."""
+"""The node's folder with every device plugin's socket. Other pods may have such labels, too."""
 _PLUGIN_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-)")
 _STAND_IN = "sandbox://"
 _WITHOUT_CDI = {"containerd": (1, 7), "cri-o": (1, 23)}
-"""By container runtime, the first version that knows the Container Device Interface."""
+"""By container runtime, the first version that supports the Container Device Interface."""
 _CDI_IS_ON = {"containerd": (2, 0), "cri-o": (1, 28)}
-"""And the first that has it on unless it is turned off."""
+"""By container runtime, the first version that has it on by default."""
 
 
 async def gpu_nodes(kube: Kube) -> list[Finding]:
-    """The nodes with GPUs of dray's driver; nothing if there are none."""
+    """Check the nodes with GPUs of dray's driver; no findings if there are none."""
     slices = (await kube.list(SLICES, field_selector=f"spec.driver={DRIVER}")).objects
     drivers = {
         one["spec"]["nodeName"]: (one["metadata"].get("labels") or {}).get(DRIVER_VERSION_LABEL, "")
@@ -55,7 +55,7 @@ async def gpu_nodes(kube: Kube) -> list[Finding]:
 
 
 async def _nvidias_programs(kube: Kube) -> dict[str, str]:
-    """By node, which of NVIDIA's programs that give out GPUs runs there."""
+    """By node, the NVIDIA program that gives GPUs to pods there."""
     found = {}
     for selector in _PLUGIN_LABELS:
         for pod in (await kube.list(PODS, label_selector=selector)).objects:
@@ -93,17 +93,17 @@ def ready_finding(nodes: Sequence[Object], now_unix_s: float) -> Finding:
 
 
 def kubelets_finding(nodes: Iterable[Object]) -> Finding:
-    """Whether the kubelets know what dray relies on: Kubernetes 1.34 or newer."""
+    """Whether the kubelets support what dray needs: Kubernetes 1.34 or newer."""
     versions = _by_version(nodes, "kubeletVersion")
     old = _names(versions, lambda text: _number(_KUBELET, text) < _OLDEST_KUBELET)
     if not old:
         return Finding(AREA, "kubelet", "ok", _summary(versions))
-    text = f"{_summary(versions)}: {name_list(old)} are older than 1.34, which prepare no devices"
+    text = f"{_summary(versions)}: {name_list(old)} are older than 1.34, and can't prepare devices"
     return Finding(AREA, "kubelet", "broken", text)
 
 
 def runtimes_finding(nodes: Iterable[Object]) -> Finding:
-    """Whether the container runtimes take devices by the Container Device Interface (CDI)."""
+    """Whether the container runtimes support the Container Device Interface (CDI)."""
     versions = _by_version(nodes, "containerRuntimeVersion")
     subject, summary = "container runtime with CDI", _summary(versions)
     if without := _names(versions, lambda text: _cdi(text) == "broken"):
@@ -132,8 +132,8 @@ def _drivers_finding(drivers: Mapping[str, str]) -> Finding:
 
 def owners_finding(nodes: Iterable[Object], programs: Mapping[str, str]) -> Finding:
     """Whether NVIDIA's device plugin or DRA driver gives out the same GPUs. ``programs``: by node,
-    which of them runs there. Where dray's device plugin runs, the plugin's pods alone show it: both
-    write the same resource."""
+    which of them runs there. On nodes with dray's device plugin, only ``programs`` shows NVIDIA's:
+    both plugins offer the same resource."""
     shared = [
         f"{name} ({what})"
         for node in nodes
@@ -150,8 +150,8 @@ def owners_finding(nodes: Iterable[Object], programs: Mapping[str, str]) -> Find
 
 
 def plugin_finding(nodes: Iterable[Object], classes: Iterable[Object]) -> list[Finding]:
-    """Whether a DeviceClass stands for the resource of dray's device plugin; nothing if no node
-    runs it."""
+    """Whether a DeviceClass has the resource of dray's device plugin as extended resource; no
+    finding if no node runs the plugin."""
     offering = [
         node["metadata"]["name"]
         for node in nodes
@@ -175,7 +175,7 @@ def plugin_finding(nodes: Iterable[Object], classes: Iterable[Object]) -> list[F
 
 
 def _plugin_resource(node: Object) -> str:
-    """A resource of NVIDIA's device plugin that the node offers."""
+    """A resource of NVIDIA's device plugin that the node offers; empty if there is none."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     own = (GPU_RESOURCE,) if GPU_SHARE_RESOURCE in allocatable else ()
     offered = (
@@ -199,7 +199,7 @@ def _cdi(runtime: str) -> Grade:
 
 
 def _number(pattern: re.Pattern[str], text: str) -> tuple[int, int]:
-    """Major and minor; of a text that has none, newer than all."""
+    """Major and minor version; for a text without them, a version newer than all."""
     found = pattern.match(text)
     return (int(found[1]), int(found[2])) if found else (1 << 30, 0)
 

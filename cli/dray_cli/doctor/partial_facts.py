@@ -79,7 +79,7 @@ def _reason(fact: Fact, slices: dict[str, Object]) -> tuple[str, str]:
 
 
 def _lacks(fact: SliceObserved, written: Object | None) -> str:
-    """What a slice's fact leaves out of the object as ``written``. Slices have no field for it."""
+    """What a slice's fact lacks, compared with ``written``: its facts have no field for this."""
     seen: ResourceSlice | None = read(SLICES, written)[0] if written is not None else None
     if seen is None or seen.generation != fact.slice.generation:
         return ""

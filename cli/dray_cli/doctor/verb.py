@@ -76,7 +76,7 @@ class _SeenOnBus:
     findings: Sequence[Finding]
     looked: DeepResult | None
     published: ClusterObserved | None = None
-    """What the claim-controller has found of the cluster."""
+    """What the claim-controller has found about the cluster."""
 
 
 async def _look(
@@ -96,7 +96,7 @@ async def _look(
 
 
 async def _kept(kube: Kube, namespace: str) -> tuple[ClusterObserved | None, list[Finding]]:
-    """What the cluster keeps, if it can be asked: dray's own webhook may stand in the way."""
+    """The cluster's features, if they can be probed: dray's own webhook may prevent that."""
     try:
         probed = await probe(kube, namespace, revision=1)
     except (RefusedError, KubeUnavailableError) as error:
@@ -142,7 +142,7 @@ def _not_reached(why: Finding, deep: bool) -> _SeenOnBus:
 
 
 async def _pools(kube: Kube) -> tuple[Object, ...]:
-    """For their decision logs; unreadable ones are another finding."""
+    """The pools, for their decision logs; if they can't be read, another finding says so."""
     try:
         return (await kube.list(POOLS)).objects
     except (NotFoundError, RefusedError, KubeUnavailableError):

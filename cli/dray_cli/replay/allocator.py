@@ -1,7 +1,7 @@
-"""The allocator's records decided again, each from the facts that its writer had applied.
+"""Decides the allocator's records again, each from the facts that its writer had applied.
 
 Facts and records of one log determine every decision in it, so each log is replayed by itself.
-A record is compared only where the recording has the facts step by step; all others are folded.
+A record is compared only if the recording has the facts step by step; others are only folded.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ def replay_records(lines: Sequence[Line], outcome: ReplayOutcome) -> None:
 
 
 def recorded_scores(lines: Sequence[Line], namespace: str, name: str) -> FoundScores | None:
-    """The scores when the pod was decided last in a recording; None if it was not.
+    """The scores at the pod's last decision in a recording; None if there is no decision.
 
     Raises:
         BadRecordingError: settings in a record, or a fact, don't fit this version.
@@ -72,8 +72,8 @@ class _Replay:
         """Records read, but not folded yet."""
 
     def run(self, visit: Callable[[RecordLine, AnyRecord], bool] | None = None) -> None:
-        """Fold until the log ends, or until ``visit``, which sees each record before it is folded,
-        returns False. By default records are compared, until one differs."""
+        """Fold the log until its end, or until ``visit`` returns False. ``visit`` gets each record
+        before it is folded; the default compares records until one differs."""
         for line, record in records(self._log):
             self._fold_facts(record.facts_sequence)
             self._fold_records()
@@ -84,7 +84,7 @@ class _Replay:
     def scores(
         self, line: RecordLine, record: AnyRecord, of: tuple[str, str]
     ) -> Iterator[FoundScores]:
-        """The scores of the pod of this namespace and name, if the record decides it."""
+        """The scores of the pod with the namespace and name ``of``, if the record decides it."""
         if not isinstance(record, Decided) or not self._is_open():
             return
         self._state.options = _options_of(line, record)
@@ -104,7 +104,7 @@ class _Replay:
             self._next = next(self._ahead, None)
 
     def _fold_records(self) -> None:
-        """A log is read once the facts announced it."""
+        """Fold the waiting records, if the facts have announced their log."""
         if not self._is_open():
             return
         for line, record in self._waiting:
@@ -117,7 +117,7 @@ class _Replay:
         return domain is not None and domain.epoch == self._log.epoch
 
     def _knows_all_before(self, line: RecordLine) -> bool:
-        """Whether all records before are known: none is trimmed, or a whole checkpoint has them."""
+        """Whether all earlier records are known: none is trimmed, or a checkpoint has them all."""
         domain = self._state.domains.get(line.domain)
         if domain is None or not self._is_open():
             return True
@@ -145,12 +145,12 @@ class _Replay:
 
 
 def _kind_of(record: AnyRecord) -> str:
-    """``decided``, ``waiting``, …"""
+    """The record's kind: ``decided``, ``waiting``, …"""
     return str(type(record).__struct_config__.tag)
 
 
 def _options_of(line: RecordLine, record: AnyRecord) -> AllocatorOptions:
-    """The settings under which a record was written: what it says, else the defaults.
+    """The settings with which a record was written: those in the record, else the defaults.
 
     Raises:
         BadRecordingError: this version does not have such settings.
@@ -165,7 +165,7 @@ def _options_of(line: RecordLine, record: AnyRecord) -> AllocatorOptions:
 
 
 def _first_options(log: LogTimeline) -> AllocatorOptions:
-    """The options in an allocator's first record: a state's drivers do not change."""
+    """The options in the first record of an allocator: the drivers of a state do not change."""
     for line, record in records(log):
         if not isinstance(record, Opened):
             return _options_of(line, record)

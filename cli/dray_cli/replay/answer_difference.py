@@ -15,7 +15,7 @@ _MOST_EVENTS = 5
 
 
 class Events:
-    """The applied events: the last one, and the newest of each object."""
+    """The applied events: the last one, and the newest one about each object."""
 
     def __init__(self) -> None:
         self.last: Noted | None = None
@@ -29,7 +29,7 @@ class Events:
                 self._newest[identity] = event
 
     def about(self, question: Any) -> list[Noted]:
-        """The newest event of each object that a question names, newest first."""
+        """The newest event about each object that a question names, newest first."""
         found = {
             event.number: event
             for text in _texts(question)
@@ -50,7 +50,7 @@ class AnswerDifference:
 
     @property
     def cause(self) -> Noted | None:
-        """The newest event of the question's objects, else the last event."""
+        """The newest event about the question's objects, else the last event."""
         about = self.events.about(self.asked.data)
         return about[0] if about else self.events.last
 

@@ -45,7 +45,7 @@ class Divergence:
         return "\n".join(unified_diff(before, after, "recorded", "replayed", n=4, lineterm=""))
 
     def about(self) -> list[FactLine]:
-        """The newest facts, applied by then, of what either record names; of groups and policy."""
+        """The newest applied facts about what a record names, its PodGroups, pool and policy."""
         newest: dict[str, FactLine] = {}
         parts = {token(uid) for record in (self.recorded, self.made) for uid in _names(record)}
         for fact in self.facts:
@@ -59,7 +59,7 @@ class Divergence:
         return sorted([*found, *governing], key=_newest_first)
 
     def _governing(self) -> list[FactLine]:
-        """The pool that the log is of, and its policy, as they were: they steer every choice."""
+        """The log's pool and its policy, as they were then: they influence every choice."""
         pool = self._newest(PoolObserved, self.line.domain)
         if pool is None:
             return []
@@ -87,7 +87,7 @@ class Divergence:
         return next((one for one in found if one.subject == subject), None)
 
     def cause(self) -> FactLine | None:
-        """The last fact applied before the record was decided: it gave the occasion."""
+        """The last fact applied before the record was decided: it triggered the decision."""
         upto = [one for one in self.facts if one.sequence <= self.recorded.facts_sequence]
         return upto[-1] if upto else None
 

@@ -1,6 +1,7 @@
-"""Services' journals replayed: recorded events folded, recorded questions asked again.
+"""Replays services' journals: folds recorded events, and asks recorded questions again.
 
-Each life is replayed by itself, from its first line or from where all that it knew was written.
+Each life of a service is replayed by itself, from its first line or from a line with everything
+that the service knew.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,10 +30,10 @@ _WHOLE = msgspec.json.Decoder(dict[str, Any])
 
 
 class Life(Protocol):
-    """A service's pure code, from nothing on."""
+    """A service's pure code, which starts without any state."""
 
     def know(self, data: Any) -> None:
-        """All that was consumed before, in one piece."""
+        """Take everything that was consumed before, in one piece."""
 
     def consume(self, about: str, data: Any) -> None:
         """Fold an event. Raises UnknownEventError."""
@@ -42,7 +43,7 @@ class Life(Protocol):
 
 
 class _Agent:
-    """A node-agent's questions say all that they depend on."""
+    """A node-agent: its questions contain everything that the answers depend on."""
 
     def know(self, data: Any) -> None:
         """See ``Life``."""
@@ -68,7 +69,7 @@ class JournalKind:
 
     @property
     def service(self) -> str:
-        """Its name."""
+        """The service's name."""
         return self.message.NAME
 
 
@@ -79,7 +80,7 @@ _KINDS = (
 
 
 def replay_journals(lines: Sequence[Line], outcome: ReplayOutcome) -> None:
-    """Ask every recorded question again; of each service up to the first other answer.
+    """Ask every recorded question again, for each service up to the first different answer.
 
     Raises:
         BadRecordingError: a line is not from a journal.
@@ -93,7 +94,7 @@ def replay_journals(lines: Sequence[Line], outcome: ReplayOutcome) -> None:
 
 
 class _JournalReplay:
-    """One life."""
+    """The replay of one life of a service."""
 
     def __init__(self, kind: JournalKind, outcome: ReplayOutcome, tally: ReplayTally) -> None:
         self._kind = kind
@@ -177,9 +178,9 @@ def _lives(lines: Sequence[Line], kind: JournalKind) -> Iterator[list[Noted]]:
 
 
 def _joined(lines: Sequence[Noted]) -> Iterator[tuple[int, Noted]]:
-    """Every line, whole if it came in parts, with the number of its first part.
+    """Every line, joined if it came in parts, with the number of its first part.
 
-    Where parts are missing, what is left of them is left out: numbers then tell the gap.
+    If parts are missing, the line's other parts are left out: the numbers then show a gap.
     """
     parts: list[Noted] = []
     for line in lines:
@@ -194,5 +195,5 @@ def _joined(lines: Sequence[Noted]) -> Iterator[tuple[int, Noted]]:
             try:
                 line = msgspec.structs.replace(line, **json_codec.decode(whole.encode(), _WHOLE))
             except (msgspec.DecodeError, TypeError):
-                continue  # Parts that make no whole: numbers tell, too.
+                continue  # Incomplete parts: here, too, the numbers show a gap.
         yield first, line

@@ -1,8 +1,8 @@
-"""Decisions of other domains' logs on which a record may depend.
+"""Decisions in other domains' logs on which a record may depend.
 
-A node that changed pools may have an allocation of its old pool that was cleared and is not voided
-yet. It counts until it is voided, but only the old pool's log has it, and a record does not name
-how far its writer had read other logs. Such records can't be replayed exactly.
+A node that changed pools may have an allocation from its old pool that was cleared and is not
+voided yet. The allocation counts until it is voided, but only the old pool's log has it, and a
+record does not say how far its writer had read other logs. Such records can't be replayed exactly.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ class OtherLogs:
                     attempts += [(claim.uid, claim.attempt) for claim in pod.claims]
 
     def may_count(self, state: AllocatorState, domain: str) -> bool:
-        """Whether one of them may count on a node of the domain."""
+        """Whether one of these decisions may still count on a node of the domain."""
         return any(
             self._claim_counts(state, node) or self._pod_counts(state, node)
             for node in self._pods

@@ -16,7 +16,7 @@ def version_errors(what: str) -> Iterator[None]:
 
     Raises:
         BadRecordingError: the line can't be decoded; the cause is kept.
-        UnknownEventError: is not converted: those are counted.
+        UnknownEventError: not converted, because the caller counts these errors.
     """
     try:
         yield

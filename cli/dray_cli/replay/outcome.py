@@ -19,20 +19,20 @@ class RecordDifference(Protocol):
 
 @dataclass(slots=True)
 class ReplayTally:
-    """What a replay found of one service."""
+    """What a replay found for one service."""
 
     consumed: int = 0
-    """Events that were folded again, where they are the service's own to record."""
+    """Events that were folded again, for services that record their own events."""
     compared: Counter[str] = field(default_factory=Counter)
     """Decisions that came out with the same bytes, by kind."""
     folded: int = 0
-    """Openings, records from before the recording's checkpoint, and records behind trimmed ones up
-    to a checkpoint: taken in only."""
+    """Records that were only folded: openings, records before the recording's checkpoint, and
+    records that follow trimmed ones, up to a checkpoint."""
     uncovered: int = 0
-    """Decisions whose occasion the recording does not have step by step."""
+    """Decisions whose inputs the recording does not have step by step."""
     unresolved: Counter[str] = field(default_factory=Counter)
-    """Reviews not compared, because their answers need look-ups that the recording does not have,
-    by the kind of these."""
+    """Reviews not compared, because their answers need look-ups that the recording does not have;
+    by kind of look-up."""
     entangled: int = 0
     """Records that depend on another domain's log: applied, not compared."""
     divergence: RecordDifference | None = None
@@ -64,7 +64,7 @@ class ReplayOutcome:
 
     @property
     def divergence(self) -> RecordDifference | None:
-        """The first service's that has one."""
+        """The first difference of the first service that has one."""
         found = (tally.divergence for tally in self.services.values())
         return next((one for one in found if one is not None), None)
 

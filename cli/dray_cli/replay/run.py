@@ -14,7 +14,7 @@ _KNOWN = tuple(f"{subject_prefix(kind)}." for kind in INPUTS)
 
 
 def replay(lines: Sequence[Line]) -> ReplayOutcome:
-    """Replay all decisions; of each service, up to the first one that differs.
+    """Replay all decisions, for each service up to the first one that differs.
 
     Raises:
         BadRecordingError: a line that this version can't decode.

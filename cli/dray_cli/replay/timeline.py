@@ -31,7 +31,7 @@ class FactTimeline:
     """Ends of the covered spans; the last one may still be open."""
 
     def whole(self, sequence: int) -> None:
-        """From here on every fact is known."""
+        """Every fact from ``sequence`` on is known."""
         if len(self._from) == len(self._to):
             self._from.append(sequence)
 
@@ -59,15 +59,15 @@ class LogTimeline:
     domain: str
     epoch: int
     facts: FactTimeline
-    """The facts its records count by."""
+    """The facts to whose sequences its records refer."""
     records: list[RecordLine] = field(default_factory=list)
 
 
 def timeline(lines: Iterable[Line]) -> Sequence[LogTimeline]:
     """The logs of a recording, each with its facts.
 
-    A log belongs to the facts that were read when its first record was: where the facts stream
-    is re-created, every domain gets a new epoch.
+    A log belongs to the facts stream that was read when the log's first record was read: if that
+    stream is re-created, every domain gets a new epoch.
     """
     facts = FactTimeline()
     logs: dict[tuple[str, int], LogTimeline] = {}

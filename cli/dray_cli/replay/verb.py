@@ -87,7 +87,7 @@ def show(outcome: ReplayOutcome) -> None:
 
 
 def _in_words(tally: ReplayTally) -> str:
-    """The result of one service."""
+    """The result for one service."""
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(tally.compared.items()))
     verdict = "equal" if tally.divergence is None else "DIFFERENT after these equal ones"
     found = f"{verdict}: {counts}" if counts else "nothing to compare"

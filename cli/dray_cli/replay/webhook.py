@@ -1,7 +1,7 @@
-"""The webhook's answers given again, each from the facts that it had folded.
+"""Answers the webhook's reviews again, each from the facts that the webhook had folded.
 
-An answer is compared where its webhook had caught up with the facts, and the recording has them and
-every look-up that the answer needs: earlier releases looked less up.
+An answer is compared if its webhook had caught up with the facts, and if the recording has them and
+every look-up that the answer needs: earlier releases made fewer look-ups.
 """
 
 import base64
@@ -53,7 +53,7 @@ class ReviewDifference:
     """The newest facts of pools, policies and templates that the review names."""
 
     def difference(self) -> str:
-        """The two answers as a unified diff, their patches readable."""
+        """The two answers as a unified diff, with readable patches."""
         for pretty in (_pretty, _lines):  # Patches that mean the same may differ in their bytes.
             before, after = pretty(self.reviewed.answer), pretty(self.made)
             if before != after:
@@ -112,7 +112,7 @@ def replay_reviews(lines: Sequence[Line], outcome: ReplayOutcome) -> None:
 
 @dataclass(slots=True)
 class _Read:
-    """The facts that webhooks read, of one life of the facts stream."""
+    """The facts that webhooks read, from one life of the facts stream."""
 
     facts: FactTimeline = field(default_factory=FactTimeline)
     lines: list[tuple[FactLine, Fact]] = field(default_factory=list)
@@ -124,8 +124,8 @@ class _Read:
                 self.lines.append((line, decode(bytes(line.payload), kind)))
 
     def cover(self, sequence: int) -> bool:
-        """Whether the view at that fact is known: its step, or nothing else was read between
-        it and the checkpoint."""
+        """Whether the view after that fact is known: the recording has this step, or webhooks read
+        no other fact between it and the checkpoint."""
         begins = self.facts.begins()
         if sequence >= begins:
             return self.facts.covers(sequence)
@@ -154,8 +154,8 @@ class _Read:
 
 
 def _reviews(lines: Sequence[Line]) -> Iterator[tuple[_Read, Reviewed]]:
-    """Reviews with the facts of their stream; facts may be recorded after what followed from
-    them, so the reviews come last."""
+    """Reviews with the facts of their stream. A fact may be recorded after a review that depends on
+    it, so the reviews come last."""
     read, found = _Read(), []
     reads: dict[str, _Read] = {}
     for line in lines:
@@ -185,7 +185,7 @@ def _reviews(lines: Sequence[Line]) -> Iterator[tuple[_Read, Reviewed]]:
 def _pretty(answer: dict[str, Any]) -> list[str]:
     response = dict(answer.get("response", {}))
     if "patch" in response:
-        # One that was edited may be no patch: then it is shown as it is.
+        # An edited patch may be invalid: then it is shown as it is.
         with contextlib.suppress(ValueError, TypeError, msgspec.DecodeError):
             response["patch"] = msgspec.json.decode(base64.b64decode(response["patch"]))
     return _lines(response)

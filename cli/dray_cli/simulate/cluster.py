@@ -1,4 +1,4 @@
-"""Nodes as columns, and how one of those that score alike is picked."""
+"""Nodes as columns, and how one of several nodes with equal scores is picked."""
 
 from random import Random
 from typing import Any, Final
@@ -14,10 +14,10 @@ TIES: Final = ("random", "name")
 
 
 class TieBreak:
-    """Which of several nodes with equal scores is taken.
+    """Picks one of several nodes with equal scores.
 
-    ``random``: any, drawn each time. ``name``: the first by name, after all nodes were given new
-    names at random once; this is what the published figures rest on.
+    ``random``: a random one each time. ``name``: the first by name, after all nodes were given
+    random names once; the published figures are based on this.
     """
 
     def __init__(self, how: str, seed: int, nodes: int) -> None:
@@ -46,7 +46,7 @@ class SimulatedCluster:
         self.cards: Whole = np.array(
             [[CARD] * node.cards + [0] * (MOST_CARDS - node.cards) for node in nodes], np.int64
         )
-        """Per node and card, what is free of it; 0 if there is no card."""
+        """Per node and card, the free part in thousandths; 0 if there is no such card."""
 
     def mask(self, pod: TracePod) -> int:
         """One bit per model that the pod may use."""
@@ -63,7 +63,7 @@ class SimulatedCluster:
         return fits
 
     def take(self, row: int, cards: list[int], pod: TracePod) -> None:
-        """Let the pod have these cards."""
+        """Give the pod these cards."""
         self.cpu[row] -= pod.cpu_milli
         self.memory[row] -= pod.memory_mib
         self.cards[row, cards] -= pod.milli

@@ -1,8 +1,8 @@
 """dray's policies: the allocator's ``choose`` over its node table, with the facts of a trace.
 
-What decides is the service's code and nothing else. A card is a device that several may share,
-with a capacity of 1000 thousandths; pods without cards are asked where to go by the same scores,
-though on a cluster kube-scheduler binds them.
+Only the service's code decides. A card is a device with a capacity of 1000 thousandths that several
+pods may share. Pods without cards are placed by the same scores, although kube-scheduler binds them
+in a real cluster.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ _CARD_CAPACITY: Final = Capacity(str(CARD), RequestPolicy(default=str(CARD), min
 
 
 class DrayPolicy:
-    """An allocator's state that a trace's nodes and pods are observed by."""
+    """An allocator's state, which observes a trace's nodes and pods."""
 
     def __init__(self, policy: str, trace: ClusterTrace, seed: int, ties: str) -> None:
         self._state = AllocatorState(AllocatorOptions(writer="simulate"))
@@ -108,7 +108,7 @@ def _cluster(mode: str, trace: ClusterTrace, salt: str) -> Iterator[Fact]:
 
 
 def _node(node: TraceNode, salt: str) -> Node:
-    """The uid is what ties go by: another seed, another order."""
+    """Ties are broken by the uid, which contains ``salt``: another seed gives another order."""
     return Node(
         node.name,
         f"{salt} {node.name}",

@@ -1,13 +1,13 @@
-"""Fragmentation gradient descent as published: where a pod leaves most of what is free usable.
+"""Fragmentation gradient descent as published: a pod goes where most free capacity stays usable.
 
-A node's fragmentation is what a pod picked at random from the typical ones expects to find idle
-and unusable there::
+A node's fragmentation is the idle capacity there that a pod, picked at random from the typical
+ones, is expected to be unable to use::
 
-    F(n) = sum over typical pods m of p_m · (all idle milli, where m can't run on n or has no card;
+    F(n) = sum over typical pods m of p_m · (all idle milli, if m can't run on n or has no card;
                                              else the idle milli of cards with too little for m)
 
-The score of a node is ``int(100 · sigmoid((F(before) - F(after)) / 1000))``. Each card is
-tried for a share; whole cards are the first idle ones.
+The score of a node is ``int(100 · sigmoid((F(before) - F(after)) / 1000))``. For a share, each
+card is tried; whole cards are the first idle ones.
 """
 
 from collections import Counter
@@ -22,12 +22,12 @@ from dray_cli.simulate.trace import CARD, MOST_CARDS, ClusterTrace, TracePod
 
 Amounts = NDArray[np.float64]
 _COVERAGE: Final = 0.95
-"""Typical are the most frequent pods that together are this share of all."""
+"""The typical pods are the most frequent ones that together are this share of all pods."""
 _NEVER: Final = -1
 
 
 class Typical:
-    """The typical pods as columns, and what each of them can't use of a card by what is left."""
+    """The typical pods as columns, and how much of a card's free part each of them can't use."""
 
     def __init__(self, cluster: SimulatedCluster, pods: tuple[TracePod, ...]) -> None:
         asked = Counter((p.cpu_milli, p.milli, p.cards, cluster.mask(p)) for p in pods)
@@ -46,7 +46,7 @@ class Typical:
         sizes, self.size = np.unique(self.milli, return_inverse=True)
         left = np.arange(CARD + 1)[:, None]
         self.unfit: NDArray[np.float32] = np.where(left < sizes, left, 0).astype(np.float32)
-        """Per milli left of a card, and size of pod."""
+        """Per free milli of a card, and size of pod."""
 
     def fragmentation(self, cpu: Whole, cards: Whole, model: Whole) -> Amounts:
         """The fragmentation of nodes in these states, in thousandths of a card."""
@@ -66,13 +66,13 @@ class GpuShape:
 
     scores: Whole
     cards: Whole
-    """Per node, the card with the best score; nothing for whole cards."""
+    """Per node, the card with the best score; not used for whole cards."""
     position: int = _NEVER
     stale: Any = field(default_factory=lambda: slice(None))
 
 
 class Fgd:
-    """The policy and its cluster. Only nodes that changed since are scored again."""
+    """The policy and its cluster. Only nodes that have changed are scored again."""
 
     def __init__(self, trace: ClusterTrace, seed: int, ties: str) -> None:
         self._cluster = SimulatedCluster(trace)
@@ -125,7 +125,7 @@ class Fgd:
             shape.scores[rows] = ways.max(axis=1)
 
     def _scores(self, pod: TracePod, rows: NDArray[np.intp]) -> Whole:
-        """Per node and way to place the pod there; ``_NEVER`` where a card has too little."""
+        """Scores per node and way to place the pod there; ``_NEVER`` if a card has too little."""
         cluster = self._cluster
         cards = self._after(pod, cluster.cards[rows])
         count, ways, _ = cards.shape

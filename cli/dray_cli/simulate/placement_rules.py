@@ -1,7 +1,7 @@
-"""The published policies that go by a rule: what they score, in whole numbers from 0 to 100.
+"""The published policies with a fixed rule: their scores, in whole numbers from 0 to 100.
 
-Each is an emulation of what the paper's artefact computes, on the same filters; the best node
-has the highest score. A card of it is the one with the least left, but for ``random``: any.
+Each emulates what the paper's artefact computes, with the same filters. The node with the highest
+score is taken, and on it the cards with the least left; ``random`` takes any cards.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Rows = NDArray[np.intp]
 _MOST_CPU_MILLI: Final = 128_000
 _MOST_GPU_MILLI: Final = 8_000
 _UNUSED, _USED, _IN_USED_NODE = 33, 100, 50
-"""gpu-packing: most for a node without pods, for cards in use, for idle cards of a used node."""
+"""gpu-packing: highest scores of an unused node, of used cards, of a used node's idle cards."""
 
 
 class ByRule:
@@ -62,13 +62,13 @@ class ByRule:
         return np.array([self._random.getrandbits(53) for _ in rows], np.int64)
 
     def best_fit(self, pod: TracePod, rows: Rows) -> Whole:
-        """The least left of cpu and cards, half and half."""
+        """The least left of cpu and cards first, each with half the weight."""
         cpu = (self._cluster.cpu[rows] - pod.cpu_milli) / _MOST_CPU_MILLI
         gpu = (self._free(rows) - pod.gpu_milli) / _MOST_GPU_MILLI
         return _whole(1 - (0.5 * cpu + 0.5 * gpu))
 
     def dot_product(self, pod: TracePod, rows: Rows) -> Whole:
-        """The least product of what is free and what is asked."""
+        """The least product of free and requested amounts first."""
         cpu = self._cluster.cpu[rows] / _MOST_CPU_MILLI * (pod.cpu_milli / _MOST_CPU_MILLI)
         gpu = self._free(rows) / _MOST_GPU_MILLI * (pod.gpu_milli / _MOST_GPU_MILLI)
         return _whole(1 - (cpu + gpu) / 2)

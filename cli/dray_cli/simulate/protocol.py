@@ -1,9 +1,9 @@
-"""The published protocol: who arrives when, and what is measured.
+"""The published protocol: the order in which pods arrive, and what is measured.
 
 As in "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
-Descent" (USENIX ATC '23) and its artefact: pods by name, shuffled by the seed, then copies of
-pods picked at random while all together ask for at most 130 % of the cards. Nobody leaves; who
-doesn't fit is dropped, and is not tried again.
+Descent" (USENIX ATC '23) and its artefact: pods by name, shuffled with the seed, then copies of
+pods picked at random, while all pods together ask for at most 130 % of the cards. No pod ends. A
+pod that doesn't fit is dropped, and is not tried again.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from dray_cli.simulate.trace import ClusterTrace, TracePod
 
 ARRIVED: Final = (90, 100, 130)
-"""Per cent of the cards that were asked for, at which is measured how many are allocated."""
+"""The allocated cards are measured when these percentages of the cards were asked for."""
 _RATIO: Final = 1.3
 _STEPS: Final = 20
 
@@ -28,10 +28,10 @@ class PlacementPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlacementOutcome:
-    """What one run came to."""
+    """The result of one run."""
 
     allocated: tuple[float, ...]
-    """Per cent of the cards, at each of ``ARRIVED``."""
+    """The allocated percentage of the cards, at each of ``ARRIVED``."""
     pods: int
     dropped: int
 
@@ -56,7 +56,7 @@ def run(
     gpu_milli: int,
     tell: Callable[[float], None] = lambda _: None,
 ) -> PlacementOutcome:
-    """Let the pods arrive. ``tell``: the share that arrived so far, in steps."""
+    """Let the pods arrive. ``tell``: called in steps with the share that has arrived so far."""
     arrived = allocated = dropped = count = 0
     found = [0.0] * len(ARRIVED)
     reported = 0

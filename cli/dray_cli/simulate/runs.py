@@ -1,4 +1,4 @@
-"""Every list of pods with every policy and seed, in one process or several."""
+"""Runs every list of pods with every policy and seed, in one process or several."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -32,7 +32,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Mean and standard deviation over the seeds; of one seed there is no deviation."""
+    """Mean and standard deviation over the seeds; with one seed there is no deviation."""
 
     mean: float
     deviation: float | None
@@ -41,7 +41,7 @@ class Summary:
 def jobs(
     nodes: Path, pods: Sequence[Path], policies: Sequence[str], seeds: Sequence[int], ties: str
 ) -> list[Job]:
-    """In the order of the report."""
+    """All runs, in the order of the report."""
     return [
         Job(nodes, one, policy, ties, seed) for one in pods for policy in policies for seed in seeds
     ]
@@ -50,8 +50,8 @@ def jobs(
 def outcomes(
     todo: Sequence[Job], processes: int, tell: Callable[[Job, float], None]
 ) -> Iterator[tuple[Job, PlacementOutcome]]:
-    """What each run came to, as they end. ``tell``: which share of the run's pods arrived, where
-    there is one process."""
+    """The result of each run, when the run ends. ``tell``: called with the share of the run's pods
+    that has arrived, if there is one process."""
     if processes == 1:
         traces: dict[Path, ClusterTrace] = {}
         for job in todo:
@@ -71,7 +71,7 @@ def outcomes(
 
 
 def policy_of(job: Job, trace: ClusterTrace) -> PlacementPolicy:
-    """The policy with an empty cluster."""
+    """The job's policy with an empty cluster."""
     if job.policy in MODES:
         return DrayPolicy(job.policy, trace, job.seed, job.ties)
     if job.policy == "fgd":

@@ -16,7 +16,7 @@ from dray.api.errors import PermanentError
 
 CARD = 1000
 MOST_CARDS = 8
-"""Cards that a node has at most: the columns are so wide."""
+"""The most cards that a node may have: this is the width of the columns."""
 Row = dict[str, str]
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class TraceNode:
 
 @dataclass(frozen=True, slots=True)
 class TracePod:
-    """What a pod asks for. ``milli``: of each of its ``cards``; without cards 0."""
+    """What a pod asks for. ``milli``: thousandths of each of its ``cards``; 0 without cards."""
 
     cpu_milli: int
     memory_mib: int
@@ -58,7 +58,7 @@ class ClusterTrace:
 
     @property
     def gpu_milli(self) -> int:
-        """What all cards are together."""
+        """The sum of all cards, in thousandths."""
         return CARD * sum(node.cards for node in self.nodes)
 
 
@@ -66,7 +66,8 @@ def read_trace(nodes: Path, pods: Path) -> ClusterTrace:
     """The trace in two files, ``.csv`` or ``.csv.gz``.
 
     Raises:
-        PermanentError: a file can't be read, lacks a column, or a row makes no sense.
+        PermanentError: a file can't be read, lacks a column or has an invalid row; or no node has
+            a card, or no pod asks for one.
     """
     found = ClusterTrace(
         tuple(_read(nodes, _node)), tuple(pod for _, pod in sorted(_read(pods, _pod)))

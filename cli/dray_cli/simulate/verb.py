@@ -1,4 +1,4 @@
-"""``dray simulate openb``: what a placement policy makes of a recorded cluster."""
+"""``dray simulate openb``: the results of placement policies on a recorded cluster."""
 
 import re
 import sys

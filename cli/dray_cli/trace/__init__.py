@@ -1,6 +1,6 @@
-"""``dray trace``: a pod's way from admission to prepared, as a waterfall, without any backend.
+"""``dray trace``: a pod's spans from admission to prepared, as a waterfall, without any backend.
 
-``spans`` is what a trace consists of; ``files`` reads the spans a local stack wrote,
-``inputs`` reads bus and Kubernetes, and ``synthesized_spans`` makes spans of them,
-``waterfall`` (pure) draws them, ``verb`` puts them together.
+``spans`` defines the parts of a trace; ``files`` reads the spans that a local stack wrote;
+``inputs`` reads bus and Kubernetes, and ``synthesized_spans`` makes spans from this;
+``waterfall`` and ``picture`` (both pure) draw the spans; ``verb`` is the command.
 """

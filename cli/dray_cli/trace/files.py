@@ -14,7 +14,7 @@ def spans_of_trace(folder: Path, trace_id: str) -> tuple[TraceSpan, ...]:
 
 
 def newest_trace_of(folder: Path, namespace: str, pod: str) -> str:
-    """The trace id of the newest pod of that name that any span tells of, or nothing."""
+    """The trace id of the newest pod of that name in any span; empty if there is none."""
     found = [
         span
         for span in _read(folder, pod)

@@ -37,7 +37,7 @@ from dray.messages.decisions import (
 from dray.messages.events import ClaimPrepared, ExecutionStep, PodRequested
 
 _READ_TIMEOUT_S = 10.0
-"""A stream that has an end is read to it within this, or as far as it got."""
+"""Time-out for reading the streams to their ends; what was read by then is used."""
 
 _EPOCHS = 32
 """Decisions are read from at most this many logs, the newest ones."""
@@ -75,7 +75,7 @@ class TraceInputs:
 
     @property
     def missing(self) -> str:
-        """What is no longer kept of the pod's decisions, and what remains; empty: nothing."""
+        """Which decisions about the pod are no longer kept, and what remains; empty: none."""
         metadata = {} if self.pod is None else self.pod["metadata"]
         created_unix_s = time_from(metadata.get("creationTimestamp")) or self.requested_unix_s
         if self.log_begins_unix_s <= created_unix_s:
@@ -89,7 +89,7 @@ class TraceInputs:
 
     @property
     def uid(self) -> str:
-        """The pod's UID, or nothing while only its request is known."""
+        """The pod's UID; empty if only its request is known."""
         return str(self.pod["metadata"]["uid"]) if self.pod else ""
 
     @property
@@ -108,17 +108,17 @@ class TraceInputs:
 
     @property
     def traceparent(self) -> str:
-        """Where its trace begins; nothing for a pod that dray did not admit."""
+        """The beginning of its trace; empty for a pod that dray did not admit."""
         if self.pod is not None:
             return annotation(self.pod, names.TRACEPARENT)
         return self.requested.traceparent if self.requested else ""
 
 
 async def read_inputs(kube: Kube, bus: Bus | None, namespace: str, name: str) -> TraceInputs:
-    """Read it all; without a bus (or with one that went away) what Kubernetes knows.
+    """Read everything; without a bus (or if it does not answer), what Kubernetes knows.
 
     Raises:
-        NothingKnownError: there is no such pod, and no message of one.
+        NothingKnownError: there is no such pod, and no message about one.
     """
     found = TraceInputs(namespace, name, pod=await _get(kube, PODS, name, namespace))
     if found.pod is not None:
@@ -174,7 +174,7 @@ async def _read_events(bus: Bus, found: TraceInputs) -> None:
                 prepared = decode(delivered, ClaimPrepared)
                 found.prepared += [prepared] if _is_claim_of(found, prepared) else []
         except UndecodableMessageError:
-            continue  # of another version; the rest still tells something
+            continue  # of another version; the others are still useful
 
 
 def _add_request(found: TraceInputs, requested: PodRequested, at_unix_s: float) -> None:
@@ -209,7 +209,7 @@ async def _read_logs(kube: Kube, bus: Bus, found: TraceInputs) -> None:
     pool = await _get(kube, POOLS, found.pool) if found.pool else None
     newest = ((pool or {}).get("status") or {}).get("decisionLog", {}).get("epoch", 0)
     is_first = True
-    # A pool that was made again may begin its epochs at the second of its creation.
+    # The first epoch of a pool that was created again may be its creation time in seconds.
     for epoch in range(max(1, int(newest) - _EPOCHS + 1), int(newest) + 1):
         async for delivered in _to_the_end(bus, log_stream(found.pool, epoch)):
             if is_first and delivered.sequence > 1:

@@ -1,4 +1,4 @@
-"""A trace as a picture: an SVG that stands alone, and a page around it with the details. Pure."""
+"""A trace as a picture: a self-contained SVG, and a page around it with the details. Pure."""
 
 from collections.abc import Iterator
 from xml.sax.saxutils import escape

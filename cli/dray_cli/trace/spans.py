@@ -1,4 +1,4 @@
-"""A trace as this verb sees it, wherever it was read from. Pure."""
+"""A trace as this verb sees it, independent of its source. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import msgspec
 
 Value = str | int | float | bool
 UNFINISHED = "unfinished"
-"""Status of a span that goes on: it ends now, and will end later."""
+"""Status of a span that is still running: its end is set to the current time."""
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +19,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpanLink(msgspec.Struct, frozen=True, kw_only=True):
-    """A span that another one follows from without being part of it."""
+    """A span from which another one follows without being part of it."""
 
     trace_id: str
     span_id: str
@@ -59,7 +59,7 @@ class PodTrace:
     """Whether services recorded the spans; otherwise they are reconstructed from messages and
     objects."""
     gone: bool = False
-    """Whether the pod is no longer in the cluster: then nothing of it goes on."""
+    """Whether the pod is no longer in the cluster: then none of its spans is still running."""
 
     @property
     def start_unix_ns(self) -> int:
@@ -74,14 +74,14 @@ class PodTrace:
 
     @property
     def prepared(self) -> bool:
-        """Whether it reaches its end: the devices are prepared on the node."""
+        """Whether the trace is complete: the devices are prepared on the node."""
         return any(span.name == "prepare" and span.status != "error" for span in self.spans)
 
 
 def in_tree_order(spans: Sequence[TraceSpan]) -> Iterator[tuple[int, TraceSpan]]:
     """Every span after its parent, with its depth; siblings by time.
 
-    A span whose parent is unknown (its service recorded nothing) stands at the top.
+    A span whose parent is unknown (its service recorded nothing) is at the top level.
     """
     known = {span.span_id for span in spans}
     children: dict[str, list[TraceSpan]] = {}
@@ -96,12 +96,12 @@ def in_tree_order(spans: Sequence[TraceSpan]) -> Iterator[tuple[int, TraceSpan]]
 
 
 def with_waiting(spans: Sequence[TraceSpan], now_unix_ns: int) -> tuple[TraceSpan, ...]:
-    """Adds the waiting that nobody could record yet, because it goes on.
+    """Add a span for the current wait, which nobody could record yet because it is not over.
 
     The allocator records it when the pod is placed; until then there are only the decisions
     that failed.
     """
-    # What was placed goes on to be executed, even if a late answer tells that a decision failed.
+    # A placed pod is still executed, even if a late answer says that a decision failed.
     placed = [
         span.end_unix_ns
         for span in spans
@@ -140,10 +140,10 @@ def with_waiting(spans: Sequence[TraceSpan], now_unix_ns: int) -> tuple[TraceSpa
 def with_prepared(
     spans: Sequence[TraceSpan], synthesized: Sequence[TraceSpan]
 ) -> tuple[TraceSpan, ...]:
-    """Add preparations from messages to spans without one.
+    """Add ``prepare`` spans from messages to spans that have none.
 
-    Nobody writes the trace on a claim that kube-scheduler allocates, so that the node-agent,
-    which learns of the claim alone, records no span.
+    Nobody writes the trace on a claim that kube-scheduler allocates. The node-agent knows only the
+    claim, so it records no span.
     """
     first = min(spans, key=lambda span: span.start_unix_ns)
     return (

@@ -18,7 +18,7 @@ _LAST_STEPS = ("bound", "ungated", "failed", "stopped")
 def spans_of(found: TraceInputs, now_unix_s: float) -> tuple[TraceSpan, ...]:
     """The pod's spans, with the names that the services use.
 
-    Times of objects are in seconds, those of messages in microseconds.
+    Times of objects are exact to a second, those of messages to a microsecond.
     """
     return tuple(_SpanBuilder(found, now_unix_s).spans())
 
@@ -77,7 +77,7 @@ class _SpanBuilder:
     def _claims(self) -> Iterator[TraceSpan]:
         for claim in self._found.claims:
             metadata = claim["metadata"]
-            # A whole second, cut off: never before the request that led to it.
+            # The time is cut to whole seconds, so it could be before the request that led to it.
             made = max(time_from(metadata.get("creationTimestamp")), self._found.requested_unix_s)
             attributes = {"dray.claim": metadata["name"], **_to_the_second()}
             yield self._span("kubernetes", "claim", made, made, attributes)
@@ -133,7 +133,7 @@ class _SpanBuilder:
             yield self._executed(at, steps)
 
     def _rolled_back(self, decision: Decision, release: Release) -> TraceSpan:
-        """When the allocator saw it; the next decision follows from the one that failed."""
+        """The roll-back, as the allocator saw it; the next decision is linked to the failed one."""
         name = "withdraw" if release.why == "withdrawn" else "void"
         links = [self._placed] if self._placed is not None else []
         self._failed += [link for link in links if link not in self._failed]
@@ -160,7 +160,7 @@ class _SpanBuilder:
         )
 
     def _explained(self) -> Iterator[TraceSpan]:
-        """Without a log that could be read, the BindRequest says why the pod waits."""
+        """If no decision was found in a log, the BindRequest says why the pod waits."""
         status = (self._found.bind_request or {}).get("status") or {}
         if status.get("phase") == "Pending" and self._found.pod is not None:
             made = time_from(self._found.pod["metadata"].get("creationTimestamp"))

@@ -113,7 +113,7 @@ async def _trace(
 async def _recorded(
     kube: Kube, stack: StackFile | None, namespace: str, name: str
 ) -> PodTrace | None:
-    """From the local stack's files; None if they have no spans."""
+    """The trace from the local stack's files; None if they have no spans."""
     if stack is None:
         return None
     folder = traces_directory(Path(stack.directory))

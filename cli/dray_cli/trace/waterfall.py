@@ -9,7 +9,7 @@ from dray_cli.text import styled, wrapped
 from dray_cli.trace.spans import UNFINISHED, PodTrace, SpanLink, TraceSpan, Value, in_tree_order
 
 _HIDDEN = ("k8s.namespace.name", "k8s.pod.name", "messaging.", "exception.")
-"""Attributes that the head says already, or that only a backend needs."""
+"""Attributes that the head already shows, or that only a backend needs."""
 _NO_NAMES = GpuNames()
 _LONGEST_TEXT = 160
 _INDENT = 12
@@ -19,7 +19,7 @@ _INDENT = 12
 def lines(trace: PodTrace, *, width: int = 80, names: GpuNames = _NO_NAMES) -> list[str]:
     """Head, then per span: offset, duration, name, service, bar; details below it.
 
-    No line is wider than ``width`` columns, but for words that are.
+    No line is wider than ``width`` columns, except for longer words.
     """
     rows = list(in_tree_order(trace.spans))
     service_width = max((len(span.service) for _, span in rows), default=0)
@@ -43,7 +43,7 @@ def lines(trace: PodTrace, *, width: int = 80, names: GpuNames = _NO_NAMES) -> l
 
 
 def bar(trace: PodTrace, span: TraceSpan, width: int) -> str:
-    """The span's part of the whole time; never empty, however short."""
+    """The span's part of the whole time; never empty, even for a very short span."""
     whole = max(1, trace.duration_ns)
     left = math.floor((span.start_unix_ns - trace.start_unix_ns) * width / whole)
     right = math.ceil((span.end_unix_ns - trace.start_unix_ns) * width / whole)
@@ -69,8 +69,8 @@ def as_json(trace: PodTrace) -> dict[str, Any]:
 
 
 def head(trace: PodTrace) -> Iterator[str]:
-    """Two lines: whose trace it is and how far it came, and its source."""
-    state = "so far; not prepared yet" if not trace.gone else "of it known; it was never prepared"
+    """Two lines: the pod and how far its trace came, and the trace's source."""
+    state = "so far; not prepared yet" if not trace.gone else "are known; it was never prepared"
     if trace.prepared:
         state = "from admission to prepared"
     if trace.gone:
@@ -141,7 +141,7 @@ def _short(text: str) -> str:
 
 
 def milliseconds(duration_ns: int) -> str:
-    """Milliseconds, and seconds from ten of them on."""
+    """The duration in milliseconds, or in seconds if it is at least 10 s."""
     if duration_ns >= 10_000_000_000:
         return f"{duration_ns / 1e9:.1f} s"
     return f"{duration_ns / 1e6:.1f} ms"

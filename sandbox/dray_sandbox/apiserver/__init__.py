@@ -2,7 +2,7 @@
 
 It implements the parts of the Kubernetes API that dray relies on, as a process or inside a test. It
 proves nothing by itself: the contract suite in `tests/contract/kubernetes` runs against this server
-and a real kube-apiserver; where they differ, this one is wrong. Services must not import it.
+and a real kube-apiserver. If they differ, this one is wrong. Services must not import it.
 """
 
 from .requests import Tokens

@@ -60,7 +60,7 @@ def _covers(budget: Object, pod: Object) -> bool:
 
 
 def _needs_none(budget: Object, pod: Object) -> bool:
-    """Whether the eviction of an unready pod needs no disruption, as enough others are healthy."""
+    """Whether the eviction of an unready pod needs no disruption: enough others are healthy."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     if any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions):
         return False

@@ -23,7 +23,7 @@ _REQUEST_REF = (
 
 
 def default_spec(spec: Object) -> None:
-    """allocationMode ExactCount, count 1."""
+    """Set the defaults: allocationMode ExactCount, count 1."""
     requests = spec.setdefault("devices", {}).setdefault("requests", None)
     for request in requests or []:
         for part in [request.get("exactly"), *(request.get("firstAvailable") or [])]:
@@ -62,7 +62,7 @@ def spec_errors(spec: Mapping[str, Any], field: str) -> list[FieldError]:
 def admin_errors(
     spec: Mapping[str, Any], field: str, namespace_labels: Mapping[str, str]
 ) -> list[FieldError]:
-    """adminAccess is for namespaces labelled for it."""
+    """Findings about adminAccess, which only namespaces with its label may use."""
     if namespace_labels.get("resource.kubernetes.io/admin-access") == "true":
         return []
     text = (

@@ -30,7 +30,7 @@ def taint_errors(taint: Object, field: str) -> list[FieldError]:
 
 
 def toleration_errors(toleration: Object, field: str) -> list[FieldError]:
-    """Findings about one toleration of a request; their number is not limited."""
+    """Findings about one toleration of a request; the number of tolerations is not limited."""
     key, value = toleration.get("key", ""), toleration.get("value", "")
     found = label_name_errors(key, f"{field}.key") if key else []
     operator = toleration.get("operator", "")

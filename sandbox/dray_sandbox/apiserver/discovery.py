@@ -188,7 +188,7 @@ def openapi_v2(registry: Registry) -> Object:
 
 
 OPENAPI_V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""As real servers since 1.27; clients request it with an ``@``, which is not a media type in Go."""
+"""As on real servers since 1.27. Clients request it with an ``@``, which is no media type in Go."""
 
 
 def openapi_v2_protobuf() -> bytes:

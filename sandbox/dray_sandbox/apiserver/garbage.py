@@ -66,11 +66,11 @@ class GarbageCollector:
             await self.settle()
 
     async def settle(self) -> None:
-        """Handle everything due, and everything that becomes due by that."""
+        """Handle everything due, and everything that becomes due as a result."""
         while self._due:
             key = next(iter(self._due))
             del self._due[key]
-            # After a refusal (webhook, conflict) the object's next change retries.
+            # After a refusal (webhook, conflict), the object's next change causes a retry.
             with contextlib.suppress(ApiError, Conflict):
                 await self._handle(key)
 

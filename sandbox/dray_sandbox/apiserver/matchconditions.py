@@ -36,7 +36,7 @@ def syntax_error(expression: str) -> str | None:
 def check(expression: str) -> str | None:
     """Why an expression can't be a condition, or None.
 
-    A real server infers the type of any expression; this one only that of constants.
+    A real server infers the type of any expression; this one infers only the types of constants.
     """
     try:
         result = _program(expression).evaluate({})
@@ -69,7 +69,7 @@ def evaluate(expression: str, variables: Mapping[str, Any]) -> bool:
 
 def value(expression: str, variables: Mapping[str, Any]) -> Any:
     """celpy's value of an expression over JSON values; `ExpressionError` if it has none. The
-    variable `variables` holds such values of other expressions."""
+    variable `variables` holds the celpy values of other expressions."""
     program = _program(expression)
     activation = {
         # Convert only variables in the expression: large objects are slow to convert.

@@ -8,8 +8,8 @@ import jsonpointer
 from .status import ApiError, Object, bad_request
 from .store import copy
 
-# Lists that are merged by a key, by the field's name, optionally by its parent
-# (`patchMergeKey` of k8s.io/api). A list that isn't here is replaced as a whole.
+# Merge keys of lists (`patchMergeKey` of k8s.io/api), by the name of the field or by the names of
+# its parent and the field. A list that isn't here is replaced as a whole.
 _MERGE_KEYS = {
     "containers": "name",
     "initContainers": "name",
@@ -41,7 +41,7 @@ _MERGED_SCALARS = {"finalizers"}
 
 
 def merge_key(parent: str, field: str) -> str | None:
-    """The key by which a list of a built-in kind is merged, if it is."""
+    """The key by which a list of a built-in kind is merged, if it has one."""
     return _MERGE_KEYS_BELOW.get((parent, field)) or _MERGE_KEYS.get(field)
 
 
@@ -134,9 +134,9 @@ def _list(current: list[Any], patch: list[Any], parent: str, field: str) -> list
 def _ordered_list(
     items: list[Any], named: list[Any], before: list[Any], key: str | None = None
 ) -> list[Any]:
-    """Items that the patch names in its order, merged with the others in theirs.
+    """Items that the patch names, in the patch's order, merged with the others in their order.
 
-    Another item comes before a named one only where the server had both in that order; so new
+    An unnamed item comes before a named one only if the server had both in that order; so new
     items come first (`mergeSortedSlice` of apimachinery's strategicpatch).
     """
 

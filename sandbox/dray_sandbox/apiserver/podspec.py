@@ -61,7 +61,7 @@ def _used_claims(container: Object, field: str, claims: list[Any]) -> list[Field
         where_request = f"{where}.request"
         found += [invalid(where_request, request, t) for t in dns_label(request) if request]
         earlier = [other for named, other in seen if named == name]
-        # A claim without a request name can't be repeated with one.
+        # A claim that is listed without a request name can't be listed again with one.
         if request in earlier or (earlier and (not request or "" in earlier)):
             found.append(duplicate(where, name))
         seen.append((name, request))

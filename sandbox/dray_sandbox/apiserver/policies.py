@@ -38,7 +38,7 @@ def denials(policy: Object, variables: Mapping[str, Any]) -> Iterator[tuple[str,
 
 
 def _conditions_hold(spec: Object, variables: Mapping[str, Any]) -> bool:
-    """Raises ExpressionError if a condition has an error and none is false."""
+    """Whether all hold. Raises ExpressionError if a condition has an error and none is false."""
     failed: list[str] = []
     for condition in spec.get("matchConditions") or []:
         try:
@@ -53,7 +53,7 @@ def _conditions_hold(spec: Object, variables: Mapping[str, Any]) -> bool:
 
 def _composed(spec: Object, variables: Mapping[str, Any]) -> dict[str, Any]:
     """The policy's variables, without those that can't be evaluated: a real server evaluates a
-    variable where it is used, and fails there."""
+    variable only when it is used, and fails only then."""
     found: dict[str, Any] = {}
     for variable in spec.get("variables") or []:
         try:

@@ -60,7 +60,7 @@ def _values(
                 found.append(invalid(f"{field}[{index}]", str(option), text))
             if option.whole() in [earlier.whole() for earlier in options[:index]]:
                 found.append(duplicate(f"{field}[{index}]", str(option.whole())))
-    # Too many are not looked at one by one, so the default is not found among them either.
+    # If there are too many, they are not compared one by one: the default counts as not found.
     crowded = len(options) > _MAX_VALID_VALUES
     if crowded or all(option.value != default.value for option in options):
         text = "default value is not valid according to the requestPolicy"

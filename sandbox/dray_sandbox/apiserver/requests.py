@@ -33,14 +33,14 @@ _MOST_NESTING = 10_000
 """The limit of nested containers in Go's JSON decoder."""
 _AUTHENTICATED = "system:authenticated"
 DEPRECATION: web.RequestKey[str] = web.RequestKey("deprecation", str)
-"""The request's key of the deprecation warning of its API version."""
+"""The request key of the deprecation warning of its API version."""
 WARNINGS: web.RequestKey[list[str]] = web.RequestKey("warnings", list)
-"""The key of the warnings so far, which a refusal carries, too."""
+"""The request key of the warnings so far; a refusal contains them, too."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a path points at; empty parts are absent."""
+    """The target of a path; empty parts are absent."""
 
     group: str
     version: str
@@ -70,7 +70,7 @@ def parse_path(path: str) -> Target | None:
 
 
 def _of_namespace(rest: list[str]) -> bool:
-    """`namespaces/NAME/status` is about the namespace, not in it."""
+    """Whether the path is about a namespace, not in it, such as `namespaces/NAME/status`."""
     return len(rest) == 3 and rest[2] in ("status", "finalize")
 
 
@@ -112,7 +112,7 @@ def user(name: str, uid: str, groups: list[str]) -> Object:
 
 
 def context_of(request: web.Request, who: Object) -> Context:
-    """The options of a write from its query; 400 for values that don't exist."""
+    """The options of a write from its query; 400 for unknown values."""
     query = request.query
     dry_run = query.getall("dryRun", [])
     if any(value != "All" for value in dry_run):
@@ -165,7 +165,7 @@ def _yaml(raw: bytes) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """YAML's dates back as the text they came from."""
+    """The value with YAML's dates as texts again."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -184,8 +184,8 @@ def wants_table(request: web.Request) -> bool:
 
 
 def timeout_of(request: web.Request) -> float | None:
-    """How long the request may take, in seconds, as its parameter `timeout` says; None for as long
-    as it likes. `filters.WithRequestDeadline`."""
+    """The longest duration of the request in seconds, from its parameter `timeout`; None: no limit.
+    See `filters.WithRequestDeadline`."""
     text = request.query.get("timeout", "")
     if not text:
         return None

@@ -26,7 +26,7 @@ class ApiResource:
     table: Type = core.OPEN
     """Fields of a built-in kind; unused for custom resources."""
     unconditional_update: bool = True
-    """May a PUT leave metadata.resourceVersion out?"""
+    """May a PUT omit metadata.resourceVersion?"""
     tracks_generation: bool = False
     field_selectors: tuple[str, ...] = ()
     """Selectable fields beyond metadata.name and metadata.namespace."""
@@ -34,9 +34,9 @@ class ApiResource:
     has_objects: bool = True
     """False: discovery lists the kind, and every create is refused."""
     stored_as: str = ""
-    """Another resource's store key, when two APIs show one object."""
+    """Another resource's store key, if two APIs show one object."""
     storage_version: str = ""
-    """The version that objects are kept in, where it is another than this one."""
+    """The version in which objects are stored, if it differs from this one."""
     equivalents: tuple[str, ...] = ()
     """Other served versions of the same objects."""
     deprecation: str = ""
@@ -165,8 +165,8 @@ _WORKLOADS = tuple(
         ("batch", "Job", ()),
     )
 )
-"""Kinds that only a real control plane runs. They have no category, so `kubectl get all` leaves
-them out."""
+"""Kinds that only a real control plane runs. They have no category, so `kubectl get all` omits
+them."""
 NO_WORKLOADS: Final = (
     "the sandbox runs no workloads, only pods: start a stack that runs them with "
     "`dray up --control-plane real`"
@@ -184,7 +184,7 @@ _TAINT_RULES = ApiResource(
     ("status",), table=devices.TAINT_RULE, tracks_generation=True,
 )  # fmt: skip
 _OFF_BY_DEFAULT: Final = ("resource.k8s.io/v1beta2",)
-"""Versions that a server serves only by an option."""
+"""Versions that a server serves only if an option enables them."""
 
 
 def _v1beta2(resource: ApiResource) -> ApiResource:
@@ -233,7 +233,7 @@ class Registry:
         return self._resources.get((group, version, plural))
 
     def by_kind(self, api_version: str, kind: str) -> ApiResource | None:
-        """The resource of a kind, as ownerReferences name it; it may have objects."""
+        """The resource of a kind, as ownerReferences name it; only kinds that may have objects."""
         for resource in self._resources.values():
             named = resource.kind == kind and resource.api_version == api_version
             if named and resource.has_objects:
@@ -246,7 +246,7 @@ class Registry:
         return sorted(found, key=lambda resource: resource.plural)
 
     def groups(self) -> dict[str, list[str]]:
-        """Named groups and their versions; the core group is not among them."""
+        """Named groups (without the core group) and their versions."""
         result: dict[str, list[str]] = {}
         for group, version, _ in self._resources:
             if group and version not in result.setdefault(group, []):

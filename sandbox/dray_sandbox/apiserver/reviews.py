@@ -1,4 +1,4 @@
-"""Reviews: of the asker (`kubectl auth can-i`, `whoami`), who may do anything, and of tokens."""
+"""Reviews of the requester (`kubectl auth can-i`, `whoami`), who has all rights, and of tokens."""
 
 from typing import Any
 

@@ -22,7 +22,7 @@ class ResourceRules:
         """Labels of the namespace of the object at hand."""
 
     def read(self, obj: Object, *, strict: bool) -> tuple[Object, list[str]]:
-        """The object as it would be stored, with defaults; and the fields dropped."""
+        """The object as it would be stored, with defaults; and the dropped fields."""
         result, unknown = types.decode(
             obj,
             self.resource.table,
@@ -35,10 +35,10 @@ class ResourceRules:
         return result, unknown
 
     def default(self, obj: Object) -> None:
-        """Fill in what the API's defaults are."""
+        """Fill in the API's defaults."""
 
     def prepare_create(self, obj: Object) -> None:
-        """Reset what a client can't set at creation."""
+        """Reset the parts that a client can't set at creation."""
         if self.has_status:
             obj.pop("status", None)
         if self.resource.tracks_generation:
@@ -95,7 +95,7 @@ def _take(new: Object, old: Object, field: str) -> None:
 
 
 def _keep_metadata(new: Object, old: Object) -> None:
-    """Only the version of the sent metadata counts."""
+    """Reset the metadata, except managedFields: of the sent one, only the version counts."""
     sent = new["metadata"]
     new["metadata"] = copy(old["metadata"])
     if "managedFields" in sent:
@@ -111,7 +111,7 @@ def take_metadata(new: Object, sent: Object, fields: Sequence[str]) -> None:
 
 
 def immutable(field: str, new: object, old: object) -> list[FieldError]:
-    """The finding about a changed field that may not change."""
+    """The finding about a change of an immutable field."""
     if strictly_equal(new, old):
         return []
     return [invalid(field, new, "field is immutable")]

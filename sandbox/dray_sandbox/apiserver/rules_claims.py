@@ -14,7 +14,7 @@ from .status import FieldError, Object, forbidden_field, invalid
 
 _QUOTA = "requests."
 _OF_TEMPLATES = ("annotations", "labels")
-"""What the metadata in a template may have."""
+"""The fields that the metadata in a template may have."""
 
 
 class ClaimRules(WithStatus):

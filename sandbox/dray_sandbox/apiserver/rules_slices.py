@@ -1,4 +1,4 @@
-"""ResourceSlices: one kind of node selection, valid devices, request policies that add up."""
+"""ResourceSlices: one kind of node selection, valid devices, consistent request policies."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""DeviceTaintRules: taints that an administrator puts on devices from outside."""
+"""DeviceTaintRules: taints that an administrator sets on devices."""
 
 from collections.abc import Sequence
 

@@ -41,7 +41,7 @@ class ApiServerSettings:
     """How the server is set up."""
 
     data_dir: Path | None = None
-    """Where writes are kept; None: in memory only."""
+    """The folder in which writes are kept; None: only in memory."""
     crds: tuple[Path, ...] = ()
     """Directories of CustomResourceDefinition manifests applied at start."""
     history_size: int = 20_000

@@ -1,7 +1,7 @@
 """Tokens of service accounts: requests for a Node, and reviews.
 
-Only what a kubelet needs for a projected token of a pod without the pod: real tokens may be bound
-to a Node since Kubernetes 1.33.
+Only what a kubelet needs for a projected token that is bound to a Node and not to a pod. Kubernetes
+has such tokens since 1.33.
 """
 
 import base64
@@ -31,7 +31,7 @@ _EXTRA = "authentication.kubernetes.io/"
 
 
 def signing_key(data_dir: Path | None) -> bytes:
-    """The key that tokens are signed with; it outlives the server where its objects do."""
+    """The key that signs tokens. It is kept if the server's objects are kept."""
     if data_dir is None:
         return secrets.token_bytes(32)
     path = data_dir / _KEY_FILE
@@ -129,7 +129,7 @@ class ServiceAccountTokens:
         return {"name": bound["name"], "uid": uid}
 
     def _gone(self, kubernetes: Object) -> str:
-        """What of that which a token names is not there any more, or is another."""
+        """Which object that a token names has been deleted or replaced; empty: none."""
         account = kubernetes["serviceaccount"]
         named = [("ServiceAccount", kubernetes["namespace"], account)]
         if node := kubernetes.get("node"):

@@ -193,7 +193,7 @@ def bad_request(message: str) -> ApiError:
 
 
 def gone(message: str) -> ApiError:
-    """410: the version asked for is no longer in the history."""
+    """410: the requested version is no longer in the history."""
     return ApiError(410, "Expired", message)
 
 
@@ -231,6 +231,6 @@ def created_with_version() -> ApiError:
 
 
 def timed_out() -> ApiError:
-    """`endpoints/handlers/finisher`: the request took longer than it asked for."""
+    """`endpoints/handlers/finisher`: the request took longer than its timeout."""
     text = "Timeout: request did not complete within requested timeout - context deadline exceeded"
     return ApiError(504, "Timeout", text)

@@ -1,7 +1,7 @@
 """Objects, versions and history: the etcd of the sandbox.
 
-Everything is synchronous, so between two awaits nothing else writes. Objects handed out are
-shared and must not be changed; `copy` gives one of your own.
+Everything is synchronous, so between two awaits nothing else writes. Returned objects are shared
+and must not be changed; use `copy` to get a private one.
 """
 
 from collections import deque
@@ -56,7 +56,7 @@ class Store:
             self._load(journal)
 
     def listen(self, listener: Callable[[StoreChange], None]) -> Callable[[], None]:
-        """Call `listener` with every change from now on; the result ends that."""
+        """Call `listener` with every change from now on; call the result to stop this."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -81,7 +81,7 @@ class Store:
         version: int,
         matches: Callable[[Object], bool] | None = None,
     ) -> list[Object]:
-        """Objects as they were at an old version; 410 when that is forgotten."""
+        """Objects as they were at an old version; 410 if that version is forgotten."""
         if version < self.compacted:
             raise gone(
                 "The provided continue parameter is too old to display a consistent list result. "
@@ -106,10 +106,10 @@ class Store:
         return iter([c for c in self._history if c.version > version and c.key[0] == resource])
 
     def write(self, key: Key, new: Object | None, seen: Object | None) -> Object:
-        """Replace what `seen` was read as; None for absent on either side.
+        """Replace the object that was read as `seen` by `new`; None: there is no object.
 
         Returns the stored object (the last state, with the deletion's version, when deleted).
-        Raises `Conflict` when the object is not `seen` any more.
+        Raises `Conflict` if the object is no longer `seen`.
         """
         old = self.get(key)
         if old is not seen:

@@ -58,7 +58,7 @@ def _is_embedded(schema: Object, key: str) -> bool:
 
 
 def default(value: Any, schema: Object) -> None:
-    """Write the schema's defaults into `value`; nulls of fields that have one are replaced."""
+    """Write the schema's defaults into `value`; they also replace nulls that are not allowed."""
     if isinstance(value, list):
         for entry in value:
             default(entry, schema.get("items") or {})
@@ -78,7 +78,7 @@ def default(value: Any, schema: Object) -> None:
 
 
 def drop_nulls(value: Any, schema: Object) -> None:
-    """Nulls of fields that aren't nullable count as absent."""
+    """Remove nulls of fields that aren't nullable: they count as absent."""
     if isinstance(value, list):
         for entry in value:
             drop_nulls(entry, schema.get("items") or {})
@@ -199,7 +199,7 @@ def _translate(error: Any) -> list[FieldError]:
         case "required":
             missing = [name for name in limit if name not in value]
             prefix = f"{field}." if field else ""
-            # jsonschema reports one error per missing name; each names its own.
+            # jsonschema reports one error per missing name; each error contains its name.
             named = [name for name in missing if f"'{name}'" in error.message]
             return [required(f"{prefix}{name}") for name in named]
         case "type":

@@ -15,7 +15,7 @@ def table(
     *,
     with_columns: bool = True,
 ) -> Object:
-    """Rows for `items`; `include` is None, Metadata or Object: what each row carries along."""
+    """Rows for `items`; `include` is None, Metadata or Object: what each row contains."""
     columns = columns_of(resource)
     return {
         "kind": "Table",

@@ -28,7 +28,8 @@ def replacement(body: Any) -> Callable[[Object | None], Object]:
 
 
 def applied(resource: ApiResource, body: Any, subresource: str) -> Any:
-    """What of an applied configuration counts: not the other half; 400 when it names no kind."""
+    """An applied configuration without its status, or, for the subresource `status`, without its
+    spec; 400 if it names no apiVersion or kind."""
     if not isinstance(body, dict):
         return body
     for name in ("apiVersion", "kind"):

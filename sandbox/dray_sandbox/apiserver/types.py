@@ -93,7 +93,7 @@ def read(value: Any, kind: Type, unknown: list[str], path: str = "") -> Any:
 
 
 def _zero(kind: Type) -> Any:
-    """What null stands for, as an item of a list or a map; a struct's field it leaves out."""
+    """The value of a null item of a list or a map. A null field of a struct is omitted."""
     match kind:
         case Scalar():
             return _ZEROS.get(kind.kind)

@@ -14,7 +14,7 @@ from .store import Store, StoreChange
 
 Event = Object
 _LAST_BOOKMARK_S = 2.0
-"""A watch that asked for bookmarks gets one this long before its end."""
+"""A watch that requested bookmarks gets one this long before its end."""
 _INITIAL_END = "k8s.io/initial-events-end"
 
 
@@ -36,7 +36,7 @@ class WatchSettings:
 
 @dataclass(frozen=True)
 class WatchRequest:
-    """One watch as asked for."""
+    """One requested watch."""
 
     resource_key: str
     kind: str
@@ -119,7 +119,7 @@ class _Feed:
         self._ended = False
 
     def start(self) -> list[Event]:
-        """Events that are there already; from here on changes are collected."""
+        """The initial events. From now on, changes are collected."""
         request = self._request
         initial: list[Event] = []
         version = request.version
@@ -150,16 +150,16 @@ class _Feed:
 
     @property
     def finished(self) -> bool:
-        """Was this ended, and everything before that read?"""
+        """Has the feed ended, and has everything before its end been read?"""
         return self._ended and not self._pending
 
     def end(self) -> None:
-        """Let the reader finish what is pending and stop."""
+        """Let the reader read the pending events and stop."""
         self._ended = True
         self._wake.set()
 
     async def next(self, timeout_s: float) -> list[Event]:
-        """What came in; empty when nothing did within the time."""
+        """New events; empty if none came within the time."""
         if not self._pending and not self._ended:
             try:
                 await asyncio.wait_for(self._wake.wait(), timeout_s)
@@ -171,7 +171,7 @@ class _Feed:
         return events
 
     def bookmark(self, annotations: Object | None = None) -> Event:
-        """Everything up to the store's version has been sent (nothing is pending)."""
+        """A bookmark: everything up to the store's version has been sent (nothing is pending)."""
         meta: Object = {
             "resourceVersion": str(max(self._store.version, self._after)),
             "creationTimestamp": None,

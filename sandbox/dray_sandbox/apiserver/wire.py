@@ -24,7 +24,7 @@ def wire(resource: ApiResource, item: Object) -> Object:
 
 
 def stored_as(operations: Operations, resource: ApiResource, body: Any) -> tuple[ApiResource, Any]:
-    """events.k8s.io Events are stored as core ones."""
+    """The stored form of a body: Events of events.k8s.io are stored as core Events."""
     if resource.group != NEW_EVENTS or not isinstance(body, dict):
         return resource, body
     core = operations.registry.find("", "v1", "events")

@@ -1,2 +1,2 @@
-"""What ``deploy/compose`` needs besides its containers: secrets, certificates, kubeconfigs, and
+"""The parts of ``deploy/compose`` besides its containers: secrets, certificates, kubeconfigs, and
 dray's objects in the API server."""

@@ -1,8 +1,8 @@
-"""``python -m dray_sandbox.compose prepare|install``: two containers of ``deploy/compose`` that
-end.
+"""``python -m dray_sandbox.compose prepare|install``: the two one-shot containers of
+``deploy/compose``.
 
-``prepare`` writes what the others need, before they start; ``install`` puts dray's objects into the
-API server and registers the webhook.
+``prepare`` writes the files that the other containers need, before they start; ``install`` creates
+dray's objects in the API server and registers the webhook.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from dray_sandbox.compose.objects import install
 
 
 def main() -> int:
-    """0: done; 1: it can't be done, and why."""
+    """Exit code 0: done; 1: failed; the reason is printed."""
     parser = argparse.ArgumentParser(prog="python -m dray_sandbox.compose", description=__doc__)
     parser.add_argument("step", choices=("prepare", "install"))
     parser.add_argument("--state", type=Path, required=True, help="folder of all containers")

@@ -41,11 +41,11 @@ _DONE = "done"
 def prepare(
     state: Path, people: Path, nodes: tuple[str, ...], *, api: str, nats: str, published: int
 ) -> bool:
-    """Fill ``state``, for containers, and ``people``, with a kubeconfig for this machine's user.
+    """Fill ``state`` for containers, and write a kubeconfig for this machine's user to ``people``.
 
     ``api`` and ``nats`` are host and port as containers reach them; ``published`` is this machine's
-    port of the API server. False: it was done before, and stays, so that containers may start
-    again.
+    port of the API server. Returns False if it was done before: the files stay, so that containers
+    may start again.
     """
     if (state / _DONE).exists():
         return False
@@ -65,7 +65,7 @@ def prepare(
 
 
 def known_endpoint(state: Path, api: str) -> Endpoint:
-    """The API server of ``prepare``."""
+    """The API server that ``prepare`` set up."""
     folder = state / "access"
     found = json.loads((folder / f"{ADMIN}.kubeconfig").read_text())
     token = found["users"][0]["user"]["token"]
@@ -83,7 +83,7 @@ def _write_scheduler(folder: Path, reached: Endpoint) -> None:
 
 
 def _write_kubeconfig(path: Path, reached: Endpoint, url: str) -> None:
-    """With the authority in it: the containers' files are not this machine's."""
+    """The authority is embedded, because the containers' files are not this machine's."""
     content = json.loads(reached.admin_kubeconfig.read_text())
     authority = base64.b64encode(reached.authority.read_bytes()).decode()
     content["clusters"][0]["cluster"] = {"server": url, "certificate-authority-data": authority}
@@ -96,7 +96,7 @@ def _write_nats(state: Path, url: str, port: str) -> None:
     keys = Secrets.new()
     folder = state / "nats"
     folder.mkdir(parents=True, exist_ok=True)
-    # nats-server looks variables up in its environment, which no file of compose can give it.
+    # nats-server looks variables up in its environment, which no compose file can set here.
     accounts = accounts_file().read_text("utf-8")
     for name, text in keys.environment().items():
         accounts = accounts.replace(f"${name}", json.dumps(text))
@@ -130,7 +130,7 @@ def _write_nats(state: Path, url: str, port: str) -> None:
 
 
 def _toml(groups: Mapping[str, Mapping[str, str]]) -> str:
-    """Groups of texts; JSON's strings are TOML's."""
+    """Groups of strings as TOML. JSON strings are valid TOML."""
     lines = []
     for group, values in groups.items():
         lines += [f"[{group}]", *(f"{key} = {json.dumps(text)}" for key, text in values.items())]
@@ -138,7 +138,7 @@ def _toml(groups: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _hand_over(folder: Path) -> None:
-    """Let the images' user own the files, where this process may give them away."""
+    """Make the images' user the owner of the files, if this process may change owners."""
     if os.geteuid() == 0:
         for path in (folder, *folder.rglob("*")):
             os.chown(path, _USER_ID, _USER_ID)

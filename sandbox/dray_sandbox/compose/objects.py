@@ -25,7 +25,7 @@ _POLICY: Final = "default-scheduling-config"
 
 
 def _defaults() -> list[dict[str, Any]]:
-    """The policy and the pool of an installation: it has every node with GPUs."""
+    """The policy and the pool of an installation. The pool has every node with GPUs."""
     return [
         {
             "apiVersion": API_VERSION,
@@ -47,7 +47,7 @@ def _defaults() -> list[dict[str, Any]]:
 
 
 async def install(reached: Endpoint, kubeconfig: Path, webhook: str, certificates: Path) -> None:
-    """Create what dray needs, wait for the webhook's certificates, and register it.
+    """Create dray's objects, wait for the webhook's certificates, and register the webhook.
 
     ``kubeconfig`` is the administrator's."""
     files = chart_directory() / "files"
@@ -71,7 +71,7 @@ async def install(reached: Endpoint, kubeconfig: Path, webhook: str, certificate
         while not await asyncio.to_thread(authority.exists):
             await backoff.pause()
         bundle = await asyncio.to_thread(authority.read_bytes)
-        # The mutating one last: once the server calls it, it calls the other, too.
+        # The mutating one last: once the server calls it, it also calls the validating one.
         configurations = webhook_configurations(
             f"https://{webhook}",
             bundle,
@@ -82,7 +82,7 @@ async def install(reached: Endpoint, kubeconfig: Path, webhook: str, certificate
 
 
 async def _has_roles(kubeconfig: Path) -> bool:
-    """Whether the server knows roles: the sandbox gives every user all rights."""
+    """Whether the server has roles. The sandbox has none: it gives every user all rights."""
     kube = await connect(str(kubeconfig), user_agent="dray-compose")
     try:
         return bool(await kube.served_versions("rbac.authorization.k8s.io"))

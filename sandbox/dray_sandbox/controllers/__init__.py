@@ -1,5 +1,5 @@
 """The sandbox's kube-controller-manager: resource claims, node lifecycle, pods of lost nodes.
 
 The sandbox API server collects garbage by owner references and deletes namespaces. No controller
-makes pods of workloads.
+creates pods for workloads.
 """

@@ -158,7 +158,7 @@ class ResourceClaimController:
             await self._record(pod, made)
 
     async def _carry_out(self, pod: Object, effect: PodEffect) -> dict[str, str]:
-        """Carry out an effect for a pod; the new claims, by reference."""
+        """Carry out an effect for a pod; returns the new claims by reference."""
         match effect:
             case CreateClaim(reference, claim):
                 created = await self._kube.create(CLAIMS, claim, pod["metadata"]["namespace"])
@@ -226,7 +226,7 @@ class ResourceClaimController:
             self._deleted_uids.popitem(last=False)
 
     async def _warn(self, pod: Object, message: str) -> None:
-        """Write a Warning on the pod, or count it if it exists, as client-go's recorder does."""
+        """Write a Warning event on the pod, or count it if it exists, like client-go's recorder."""
         metadata = pod["metadata"]
         namespace, warning = metadata["namespace"], (metadata["uid"], message)
         if (known := self._warned.get(warning)) is not None:

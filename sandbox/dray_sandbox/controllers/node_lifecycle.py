@@ -25,7 +25,7 @@ Key = tuple[str, str]
 
 
 class NodeLifecycleController:
-    """Watches nodes, their leases and pods; ``check`` is called once in ``PERIOD_S``."""
+    """Watches nodes, their leases and pods, and calls ``check`` every ``PERIOD_S`` seconds."""
 
     def __init__(self, kube: Kube, clock: Clock | None = None) -> None:
         self._kube = kube
@@ -33,11 +33,11 @@ class NodeLifecycleController:
         self._nodes: dict[Key, Object] = {}
         self._pods: dict[Key, Object] = {}
         self._renewed_s: dict[str, float] = {}
-        """By node, when a change of its lease was seen: clocks of kubelets are not compared."""
+        """By node, when its lease was last seen to change: kubelets' clocks are not compared."""
         self._grace_s: dict[str, float] = {}
-        """By node, how long its lease may stay as it is."""
+        """By node, how long its lease may stay unchanged."""
         self._tainted_s: dict[str, float] = {}
-        """By pod uid, since when its node has a NoExecute taint that ends it."""
+        """By pod uid, since when its node has had a NoExecute taint that ends the pod."""
         self._orphaned_s: dict[str, float] = {}
         """By pod uid, since when its node has not existed."""
         self._synced: set[str] = set()
@@ -56,11 +56,11 @@ class NodeLifecycleController:
                     await self.check()
 
     async def check(self) -> None:
-        """Carry out what the rules decide now.
+        """Carry out the current decisions of the rules.
 
-        Where no node is ready, no pod is evicted, and the first that is gives all others their
-        time again: the cluster starts, or the controller is cut off (`handleDisruption` in
-        node_lifecycle_controller.go).
+        If no node is ready, no pod is evicted: the cluster is starting, or the controller is cut
+        off. When a node is ready again, the grace periods of all nodes start again
+        (`handleDisruption` in node_lifecycle_controller.go).
         """
         now_s = self._clock.monotonic_s()
         silent = {
@@ -81,7 +81,7 @@ class NodeLifecycleController:
             await self._delete(pod, force=self._is_orphan(pod))
 
     def _ending(self, now_s: float) -> list[Object]:
-        """Pods to delete now; the times of pods that are gone, or may stay, are forgotten."""
+        """Pods to delete now. Forgets the times of pods that are gone or may stay."""
         pods = [pod for pod in self._pods.values() if pod["spec"].get("nodeName")]
         orphans = {pod["metadata"]["uid"]: QUARANTINE_S for pod in pods if self._is_orphan(pod)}
         delays = {
@@ -123,7 +123,7 @@ class NodeLifecycleController:
         )
 
     async def _try(self, request: Awaitable[object]) -> None:
-        """A request that the next check repeats if it fails."""
+        """Make a request; if it fails, the next check repeats it."""
         try:
             await request
         except DrayError as error:
@@ -152,7 +152,7 @@ class NodeLifecycleController:
 
 
 def _due(since_s: dict[str, float], delays_s: dict[str, float], now_s: float) -> set[str]:
-    """The keys of ``delays_s`` that have been there for their delay. ``since_s`` is updated."""
+    """The keys that have been in ``delays_s`` for their whole delay. Updates ``since_s``."""
     for key in since_s.keys() - delays_s.keys():
         del since_s[key]
     return {

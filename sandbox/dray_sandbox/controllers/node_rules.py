@@ -1,8 +1,8 @@
-"""What the node lifecycle controller and the pod garbage collector decide. Pure.
+"""Decisions of the node lifecycle controller and of the pod garbage collector. Pure.
 
-Written from kube-controller-manager 1.36: node_lifecycle_controller.go, taint_eviction.go and
-gc_controller.go, with shorter periods. A node that never had a lease is left alone: it has no
-kubelet.
+Follows kube-controller-manager 1.36: node_lifecycle_controller.go, taint_eviction.go and
+gc_controller.go, with shorter periods. A node that never had a lease has no kubelet and is left
+alone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,8 +15,8 @@ _LEASE_DURATION_S = 40
 """A kubelet's default; also assumed for a lease without a duration."""
 _LONGEST_DURATION_S = 600
 _GRACE = 0.5
-"""A node whose lease is not renewed for this share of its duration is not ready: 20 s for a
-kubelet's of 40 s. A cluster waits 50 s."""
+"""A node is not ready if its lease is not renewed for this share of the lease duration: 20 s for a
+kubelet's 40 s. A cluster waits 50 s."""
 TOLERATION_S = 20.0
 """The longest that a pod stays on a node that is not ready; in a cluster 300 s by default."""
 QUARANTINE_S = 10.0
@@ -30,7 +30,7 @@ _EFFECTS = ("NoSchedule", "NoExecute")
 
 
 def grace_s(lease: Object) -> float:
-    """How long a node's lease may stay as it is before the node is not ready."""
+    """How long a node's lease may stay unchanged before the node is not ready."""
     spec = lease.get("spec")
     duration_s = spec.get("leaseDurationSeconds") if isinstance(spec, dict) else None
     if not isinstance(duration_s, int) or duration_s <= 0:
@@ -39,7 +39,7 @@ def grace_s(lease: Object) -> float:
 
 
 def unknown_status(node: Object, now: str) -> Object | None:
-    """The status of a node whose kubelet is silent, or None if it says so already."""
+    """The status of a node whose kubelet is silent, or None if the node has it already."""
     conditions, ready = _conditions(node), _ready(node)
     if ready.get("status") == "Unknown":
         return None
@@ -54,14 +54,14 @@ def unknown_status(node: Object, now: str) -> Object | None:
 
 
 def is_ready(node: Object) -> bool:
-    """Whether the node's Ready condition is True, or there is none: it has no kubelet then."""
+    """Whether the node's Ready condition is True or absent; without it, the node has no kubelet."""
     return bool(_ready(node).get("status", "True") == "True")
 
 
 def wanted_taints(node: Object, now: str, *, evicts: bool = True) -> list[Object] | None:
-    """The node's taints after its Ready condition, or None if they stay.
+    """The taints that the node needs for its Ready condition, or None if they do not change.
 
-    Without ``evicts`` new pods are kept away and those that are there stay.
+    Without ``evicts``, new pods are kept away and existing pods stay.
     """
     present: list[Object] = (node.get("spec") or {}).get("taints") or []
     key = _TAINT_OF.get(_ready(node).get("status", "True"))

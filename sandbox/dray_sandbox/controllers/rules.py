@@ -32,7 +32,7 @@ class RecordClaims:
     """Write the names of generated claims into ``pod.status.resourceClaimStatuses``."""
 
     names: dict[str, str]
-    """By reference."""
+    """Claim names by reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ ClaimEffect = UpdateStatus | DropFinalizer | DeleteClaim | ReadPod
 def sync_pod(
     pod: Object, claim_of: Get, template_of: Get, owned: Iterable[Object]
 ) -> list[PodEffect]:
-    """The effects for a pod's references to claims. ``owned`` are the claims that it controls."""
+    """The effects for a pod's claim references. ``owned`` are the claims that the pod controls."""
     if _is_deleting(pod) or is_done(pod):
         return []
     owned = list(owned)

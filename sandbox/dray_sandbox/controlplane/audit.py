@@ -14,7 +14,7 @@ import msgspec
 _POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
-    # A watch has two events: one at its begin (ResponseStarted), one at its end (ResponseComplete).
+    # A watch has two events: one at its start (ResponseStarted), one at its end (ResponseComplete).
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata"}],
 }
@@ -44,24 +44,24 @@ class AuditedRequest:
     namespace: str
     name: str
     path: str
-    """With the query."""
+    """The path, with the query."""
     code: int
     """The HTTP status."""
     decision: str = ""
-    """The authorizer's: ``allow`` or ``forbid``."""
+    """The authorizer's decision: ``allow`` or ``forbid``."""
     reason: str = ""
     """The authorizer's reason: the role and binding that allow the request."""
     groups: tuple[str, ...] = ()
-    """The user's."""
+    """The user's groups."""
 
     @property
     def forbidden(self) -> bool:
-        """Whether the user lacked the right; admission also answers 403, to allowed requests."""
+        """Whether the user lacked the right. Admission answers 403 to requests with the right."""
         return self.decision == "forbid"
 
 
 def start_audit_log(directory: Path) -> AuditLog:
-    """Write the policy into ``directory``, where the log will be, too."""
+    """Write the policy into ``directory``, which will also contain the log."""
     policy = directory / "audit-policy.json"
     policy.parent.mkdir(parents=True, exist_ok=True)
     policy.write_text(json.dumps(_POLICY, indent=2) + "\n")
@@ -78,7 +78,7 @@ def start_audit_log(directory: Path) -> AuditLog:
 def audited_requests(path: Path) -> Iterator[AuditedRequest]:
     """The requests in the log at ``path`` and in its rotated file, oldest first.
 
-    A watch is listed once, at its begin. An incomplete last line is skipped.
+    A watch is listed once, at its start. An incomplete last line is skipped.
     """
     started: set[str] = set()
     for line in _lines(path):

@@ -56,7 +56,7 @@ def known_minor(minor: str) -> str:
 
 
 def control_plane(module: Path, minor: str = DEFAULT_MINOR) -> GoProgram:
-    """The program in ``module``, in the patch of ``minor`` that its module file pins."""
+    """The program in ``module``, in the patch version that ``minor``'s module file pins."""
     mod_file = "go.mod" if minor == DEFAULT_MINOR else f"kubernetes-{minor}.mod"
     version = golang.required_version(module, mod_file, "k8s.io/kubernetes")
     return GoProgram(

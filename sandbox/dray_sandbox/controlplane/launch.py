@@ -24,7 +24,7 @@ _SCHEDULER_NAME = "kube-scheduler"
 _CONTROLLERS_NAME = "kube-controller-manager"
 _FOR_CLAIMS = "resourceclaim-controller,namespace-controller,garbage-collector-controller"
 _NODE_GRACE_S = 20
-"""A node without a heartbeat for so long is not ready; a cluster waits 50 s."""
+"""A node without a heartbeat for this long is not ready; a cluster waits 50 s."""
 _TOLERATION_S = 20
 """How long pods stay on a node that is not ready; in a cluster 300 s."""
 _LOOPBACK = "127.0.0.1"
@@ -39,9 +39,9 @@ class KubeletAccess:
     address: str
     """The only address of this machine on which the API server listens."""
     client_authority: Path
-    """Certificates that it has signed are users."""
+    """The certificates that it has signed identify users."""
     certificate: Path
-    """The API server's as a client of kubelets."""
+    """The API server's certificate as a client of kubelets."""
     key: Path
 
     @property
@@ -53,7 +53,7 @@ class KubeletAccess:
             f"--kubelet-client-key={self.key}",
             "--kubelet-preferred-address-types=InternalIP",
             "--enable-admission-plugins=NodeRestriction",
-            # This machine has routes to pods, and none to ClusterIPs: it calls webhooks at pods.
+            # This machine has routes to pods but not to ClusterIPs: webhooks are called at pods.
             "--enable-aggregator-routing=true",
         )
 
@@ -74,11 +74,11 @@ async def start_control_plane(
     """Start all four; returns when the API server is ready and the other two run.
 
     ``workloads``: run every controller that needs no cloud, and service accounts, as a cluster
-    does. Without it, only claims, namespaces and garbage are controlled: for nodes without a
-    kubelet, which the node lifecycle controller would end. ``serve`` are API versions that are off
-    by default, such as ``resource.k8s.io/v1beta2``; ``extra_flags`` are further flags of
-    kube-apiserver; ``feature_gates`` are on in every program, such as ``GenericWorkload``;
-    ``kubelets`` are there if nodes are real.
+    does. Without it, only the controllers of claims, namespaces and garbage run. This is for nodes
+    without a kubelet, which the node lifecycle controller would treat as lost. ``serve`` are API
+    versions that are off by default, such as ``resource.k8s.io/v1beta2``; ``extra_flags`` are
+    additional flags of kube-apiserver; ``feature_gates``, such as ``GenericWorkload``, are on in
+    every program; ``kubelets`` is set if nodes are real.
 
     Raises:
         ProgramFailedError: one of them ended, or was not ready in time.
@@ -113,7 +113,7 @@ async def start_control_plane(
 
 
 async def change_version(runner: Runner, binary: GoBinary) -> None:
-    """Run the API server, then the scheduler and the controllers in ``binary``'s version.
+    """Restart the API server, then the scheduler and the controllers, in ``binary``'s version.
 
     Data, ports, flags and etcd stay. Returns when all three run. Raises ProgramFailedError.
     """
@@ -238,7 +238,7 @@ def _controller_manager(
     flags = (
         f"--kubeconfig={server.kubeconfigs[CONTROLLERS]}",
         "--leader-elect=false",
-        # It skips by itself what needs a cloud, or a certificate that no flag names.
+        # It skips controllers that need a cloud, or a certificate that no flag names.
         f"--controllers={'*' if workloads else _FOR_CLAIMS}",
         f"--service-account-private-key-file={signing_key}",
         f"--root-ca-file={server.authority}",

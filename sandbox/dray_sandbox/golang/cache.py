@@ -1,8 +1,8 @@
 """Built programs in the user's cache.
 
-Each binary has a hash file, which is written last; a binary that does not match it is
-incomplete or changed, and is built again. A build works in ``work``, which the next build that
-holds the lock empties.
+Each binary has a hash file, which is written last. A binary that does not match its hash is
+incomplete or changed, and is built again. A build uses the folder ``work``; the next build that
+holds the lock empties it.
 """
 
 import asyncio

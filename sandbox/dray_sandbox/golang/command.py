@@ -1,4 +1,4 @@
-"""Run a command of the Go toolchain or of pip, and report its progress."""
+"""Run a Go toolchain or pip command, and report its progress."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from dray_sandbox.processes import bound_to_this_process
 _POLL_S = 0.2
 _FIRST_INTERVAL_S, _LAST_INTERVAL_S = 5.0, 30.0
 _INTERVAL_SHARE = 0.15
-"""Between these bounds, a report follows the last one after this share of the elapsed time."""
+"""The time between two reports is this share of the elapsed time, within the bounds above."""
 
 
 class Ticker:
@@ -57,7 +57,7 @@ async def run(
     environment: Mapping[str, str] | None = None,
     tick: Callable[[], None],
 ) -> int:
-    """Run a command that ends with this process and task; its exit code.
+    """Run a command that ends with this process and task; returns its exit code.
 
     Its output goes to ``log``; ``tick`` is called while it runs.
     """

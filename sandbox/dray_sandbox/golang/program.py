@@ -109,7 +109,7 @@ async def build(program: GoProgram, progress: Callable[[str], None]) -> Path:
 
 
 def link_programs(binary: Path, names: Iterable[str]) -> None:
-    """Make links in the folder of a multicall binary, by whose names it selects its program.
+    """Make links next to a multicall binary, which selects its program by the link's name.
 
     Raises:
         CannotBuildHereError: the cache can't be used.

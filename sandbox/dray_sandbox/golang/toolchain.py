@@ -31,7 +31,7 @@ class Toolchain:
     version: str
     path: str | None
     why: str = ""
-    """Why it is the wheel's and not the machine's."""
+    """Why the wheel's Go is used and not the machine's."""
 
 
 def find_toolchain(needed: str) -> Toolchain:

@@ -6,7 +6,7 @@
   (one node)
 * composition root: ``__main__``
 
-It follows kubelet 1.36: it rejects pods for good that exceed the node's cpu, memory or ports,
-deletes the slices of a driver that is away for too long, and tries a pod whose claims could not be
-prepared again only after a minute or more, unless the pod's object changes.
+It follows kubelet 1.36. It rejects pods that exceed the node's cpu, memory or ports, for good. It
+deletes the slices of a driver that is disconnected for too long. If a pod's claims could not be
+prepared, it retries only after a minute or more, unless the pod's object changes.
 """

@@ -76,7 +76,7 @@ def _affinity(spec: Object, obj: Object) -> Rejection | None:
 def _taints(spec: Object, node: Object) -> Rejection | None:
     tolerations = pod_needs(spec).tolerations
     for taint in taints_from((node.get("spec") or {}).get("taints")):
-        # A kubelet looks at no other effect.
+        # A kubelet ignores all other effects.
         if taint.effect == "NoExecute" and not any(one.tolerates(taint) for one in tolerations):
             return _failed("TaintToleration", "node(s) had taints that the pod didn't tolerate")
     return None

@@ -1,7 +1,7 @@
 """``python -m dray_sandbox.kubelet.agent_tokens``: tokens of node-agents that run as processes.
 
-A kubelet renews tokens for its pods only. This does it for agents of nodes with real kubelets, also
-for nodes that are added, or made again under the same name.
+A kubelet renews tokens only for its pods. This program renews them for agents of nodes with real
+kubelets, including nodes that are added, or created again under the same name.
 """
 
 import argparse
@@ -41,7 +41,7 @@ async def _run(kubeconfig: str, nodes: Path) -> None:
 
 
 async def _follow_nodes(kube: Kube, nodes: Path) -> None:
-    """Loop: keep the token of every node whose folder is there and whose Node exists."""
+    """Loop: renew the token of every node that has a folder and a Node object."""
     kept: dict[str, tuple[str, asyncio.Task[None]]] = {}
     async with asyncio.TaskGroup() as group:
         while True:
@@ -52,14 +52,14 @@ async def _follow_nodes(kube: Kube, nodes: Path) -> None:
                 if new != uid:
                     if task is not None:
                         task.cancel()
-                    # A token is bound to one Node: another of the same name needs another.
+                    # A token is bound to one Node: a new Node of the same name needs a new token.
                     keep = TokenFile(kube, name, folder / _TOKEN_FILE).run()
                     kept[name] = new, group.create_task(keep)
             await asyncio.sleep(_POLL_S)
 
 
 async def _uid(kube: Kube, node: str, known: str) -> str:
-    """The Node's uid; ``known`` while there is no Node, or no answer."""
+    """The Node's uid; ``known`` if there is no Node or no answer."""
     with contextlib.suppress(NotFoundError, DrayError):
         return str((await kube.get(NODES, node))["metadata"]["uid"])
     return known

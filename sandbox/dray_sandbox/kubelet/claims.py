@@ -35,7 +35,7 @@ class PluginDevice:
     pool: str
     device: str
     requests: tuple[str, ...]
-    """Empty: it belongs to every request."""
+    """The requests that the device belongs to; empty: every request."""
     cdi_ids: tuple[str, ...]
     share_id: str = ""
 
@@ -46,7 +46,7 @@ class PluginDevice:
 
     @property
     def resource_id(self) -> str:
-        """The device in the status of containers."""
+        """The device's id in the status of containers."""
         return self.cdi_ids[0] if self.cdi_ids else "/".join(self.key)
 
     def belongs_to(self, request: str) -> bool:
@@ -85,7 +85,8 @@ def claim_info(pod: Object, claim: Object, must_own: bool) -> ClaimInfo:
     """The claim, checked for its use by ``pod``.
 
     Raises:
-        NotStartedError: it is another pod's, not allocated, or not reserved for this pod.
+        NotStartedError: it belongs to another pod, or is not allocated or not reserved for this
+            pod.
     """
     metadata, uid = claim["metadata"], pod["metadata"]["uid"]
     what = f"ResourceClaim {metadata['namespace']}/{metadata['name']}"
@@ -118,7 +119,7 @@ def container_devices(pod: Object, prepared: Prepared) -> dict[str, tuple[str, .
 def _ids(container: Object, prepared: Prepared) -> tuple[str, ...]:
     ids: dict[str, None] = {}
     claims = list((container.get("resources") or {}).get("claims") or ())
-    random.shuffle(claims)  # a kubelet takes them from a map
+    random.shuffle(claims)  # a kubelet's order is random: it uses a map
     for entry in claims:
         for device in prepared.get(entry["name"], ()):
             if device.belongs_to(entry.get("request") or ""):

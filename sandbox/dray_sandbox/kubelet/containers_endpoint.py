@@ -1,7 +1,7 @@
-"""Where the API server asks simulated kubelets for logs, and for commands in containers.
+"""The endpoint at which the API server asks simulated kubelets for logs and commands in containers.
 
-There are no containers: every request gets a sentence that says what runs them. The API server
-hands the text of a 400 on to kubectl.
+There are no containers: every answer is a sentence that says what runs them. The API server passes
+the text of a 400 on to kubectl.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ async def refuse_forever(port: int) -> None:
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
     try:
-        # Not the name: a machine without IPv6 may have ::1 in its hosts, which can't be bound.
+        # Not `localhost`: a machine without IPv6 may resolve it to ::1, which can't be bound.
         await web.TCPSite(runner, "127.0.0.1", port, ssl_context=_context()).start()
         await asyncio.Event().wait()
     finally:
@@ -43,7 +43,7 @@ async def _refuse(request: web.Request) -> web.Response:
 
 
 def _context() -> ssl.SSLContext:
-    """With a certificate of its own, which the API server does not check."""
+    """A TLS context with its own certificate, which the API server does not check."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with TemporaryDirectory() as folder:
         files = make_server_files(Path(folder), (HOST,))

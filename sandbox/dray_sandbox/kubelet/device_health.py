@@ -1,4 +1,4 @@
-"""The health that drivers report of their devices, as the kubelet remembers it. Pure."""
+"""The health of devices, as drivers report it and the kubelet remembers it. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -21,12 +21,12 @@ class ReportedHealth(msgspec.Struct, frozen=True):
 
 
 def health_name(number: int) -> str:
-    """A number of the protocol as a container's status has it."""
+    """The name in a container's status for a health number of the protocol."""
     return _NAMES.get(number, _UNKNOWN)
 
 
 class DeviceHealthCache:
-    """By the rules of the kubelet's ``healthInfoCache``: what is reported too long ago is
+    """Follows the kubelet's ``healthInfoCache``: health that was reported too long ago is
     unknown."""
 
     def __init__(self, timeout_s: float) -> None:
@@ -36,8 +36,8 @@ class DeviceHealthCache:
     def update(
         self, reported: Iterable[tuple[DeviceKey, str, str, float]], *, now_s: float
     ) -> tuple[DeviceKey, ...]:
-        """Take a driver's list of (device, health, message, time-out or 0); the devices whose
-        health or message changed."""
+        """Store a driver's list of (device, health, message, time-out or 0); returns the devices
+        whose health or message changed."""
         changed = []
         for key, health, message, timeout_s in reported:
             before = self._devices.get(key)
@@ -48,7 +48,7 @@ class DeviceHealthCache:
         return tuple(changed)
 
     def forget(self, driver: str) -> None:
-        """A driver's stream ended: nothing is known of its devices."""
+        """Forget the health of a driver's devices, because its stream ended."""
         self._devices = {key: one for key, one in self._devices.items() if key[0] != driver}
 
     def health(self, key: DeviceKey, *, now_s: float) -> tuple[str, str]:

@@ -175,7 +175,7 @@ class Kubelet:
     async def register(self, turns: asyncio.Semaphore) -> None:
         """Register the node at its turn. Raises RefusedError if the API server keeps refusing it.
 
-        Before the first await it is known whether the node was rebooted: pods may come at once.
+        It checks before the first await whether the node was rebooted: pods may come at once.
         """
         self._is_rebooted = _is_rebooted(self.plan)
         async with turns:
@@ -269,7 +269,7 @@ class Kubelets:
 async def running_kubelets(
     kube: Kube, *plans: NodePlan, timings: KubeletTimings | None = None
 ) -> AsyncIterator[Kubelets]:
-    """Kubelets in this process, until the block ends."""
+    """Run kubelets in this process until the block ends."""
     kubelets = Kubelets(kube, [Kubelet(kube, plan, timings=timings) for plan in plans])
     task = asyncio.create_task(kubelets.run())
     try:
@@ -280,7 +280,7 @@ async def running_kubelets(
 
 
 def _is_rebooted(plan: NodePlan) -> bool:
-    """Whether no kubelet has run since the node's start, which empties the folder of CDI files."""
+    """Whether no kubelet has run since the node started. A start empties the CDI folder."""
     marker = plan.cdi_dir / ".kubelet-has-run"
     is_first = not marker.exists()
     marker.parent.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,8 @@ from dray_sandbox.kubelet.plan import HOST, NodePlan
 
 LEASE_NAMESPACE = "kube-node-lease"
 _RENEWALS_PER_DURATION = 4
-"""As kubelets. A failed write is retried sooner: a local stack waits for two renewals."""
+"""As in kubelets. A failed write is retried sooner, because a local stack waits only for the time
+of two renewals."""
 NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
@@ -40,7 +41,7 @@ class NodeObject:
     """Registers a Node, keeps it Ready and renews its lease."""
 
     def __init__(self, kube: Kube, plan: NodePlan, clock: Clock, *, renew_s: float) -> None:
-        """``renew_s``: how often the lease is renewed."""
+        """``renew_s``: the period after which the lease is renewed."""
         self._kube = kube
         self._plan = plan
         self._clock = clock
@@ -69,7 +70,7 @@ class NodeObject:
         await self._remove_not_ready_taints(await self._kube.get(NODES, self._plan.name))
 
     async def current(self) -> Object:
-        """The Node object as the API server has it; without one, what this kubelet would create."""
+        """The API server's Node object; if it has none, the one that this kubelet would create."""
         backoff = Backoff()
         while True:
             try:
@@ -83,7 +84,7 @@ class NodeObject:
     async def keep_alive(self) -> None:
         """Loop: renew the lease, and post the status if it says that the node is not ready.
 
-        A deleted Node is not created again, as by a kubelet, until this process restarts.
+        Like a kubelet, it does not create a deleted Node again until this process restarts.
         """
         backoff = Backoff(0.5, self._renew_s)
         while True:

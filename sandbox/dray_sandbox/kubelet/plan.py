@@ -7,7 +7,7 @@ from typing import Final
 from dray.api.errors import InvalidInputError
 
 HOST: Final = "localhost"
-"""Where the simulated kubelets are: nodes' own addresses are invented."""
+"""The host of the simulated kubelets. The nodes' own addresses are invented."""
 NODE_CAPACITY = {
     "cpu": "64",
     "memory": "512Gi",
@@ -29,7 +29,7 @@ class NodePlan:
     token_file: Path | None = None
     """The file of the node-agent's token for NATS; None: it needs none."""
     containers_port: int = 0
-    """Where the API server asks for logs and commands; 0: nowhere."""
+    """The port on which the API server asks for logs and commands; 0: none."""
 
     @property
     def pod_resources(self) -> Path:

@@ -1,7 +1,7 @@
 """Registration and calls of DRA plugins.
 
-A driver may have several plugins, each with sockets of its own, during a rolling update. A socket
-that was created again under the same name is a new registration.
+During a rolling update, a driver may have several plugins, each with its own sockets. A socket that
+was created again under the same name is a new registration.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class Plugin:
         self._check_results("NodeUnprepareResources", claims, answer)
 
     async def connections(self) -> AsyncIterator[bool]:
-        """Whether the plugin is connected, at each change; reconnects."""
+        """Yields at each change whether the plugin is connected. Reconnects."""
         connected: bool | None = None
         while True:
             state = self._channel.get_state(try_to_connect=True)
@@ -88,7 +88,7 @@ class Plugin:
             await self._channel.wait_for_state_change(state)
 
     async def health(self) -> AsyncIterator[list[tuple[DeviceKey, str, str, float]]]:
-        """Every list of NodeWatchResources: device, health, message and time-out.
+        """Yields every list of NodeWatchResources: device, health, message and time-out.
 
         Raises NotStartedError when the stream fails.
         """
@@ -162,10 +162,10 @@ class Plugin:
 
 
 class PluginRegistry:
-    """The plugins that registered by sockets in a registry folder.
+    """The plugins that registered through sockets in a registry folder.
 
-    ``on_usable`` is called with a driver that has a connected plugin again, ``on_away`` with one
-    that has none any more, ``on_health`` with devices whose health changed.
+    ``on_usable`` is called with a driver that has a connected plugin again, ``on_away`` with a
+    driver that has none left, ``on_health`` with devices whose health changed.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class PluginRegistry:
         self._health = DeviceHealthCache(self._timings.health_timeout_s)
 
     def plugin(self, driver: str) -> Plugin:
-        """The plugin of a driver that registered last, a connected one if there is one.
+        """The driver's plugin that registered last. Connected plugins take precedence.
 
         Raises NotStartedError if there is none.
         """
@@ -323,7 +323,7 @@ async def register(path: Path) -> Plugin:
 
 
 def _check_info(info: Any) -> tuple[str, str]:
-    """Why the plugin can't be used, else the service version to call."""
+    """Why the plugin can't be used (else empty), and the service version to call."""
     if info.type != _PLUGIN_TYPE:
         return f"no handler registered for plugin type: {info.type}", ""
     if not info.name:
@@ -335,7 +335,8 @@ def _check_info(info: Any) -> tuple[str, str]:
 
 
 def _sockets(folder: Path | str) -> Iterator[tuple[Path, Identity]]:
-    """By name. Not by ``Path.rglob``: thousands of nodes' folders are read each second."""
+    """Sockets below a folder, sorted by name. Does not use ``Path.rglob``, because the folders of
+    thousands of nodes are read each second."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError, PermissionError):

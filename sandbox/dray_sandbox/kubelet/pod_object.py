@@ -22,10 +22,10 @@ _MOST_EVENT_TRIES = 12
 
 
 class PodObject:
-    """The newest known state, from the watch or from own writes.
+    """The newest known state of a pod, from the watch or from its own writes.
 
-    The watch sets ``changed`` at a change of more than the status: the kubelet synchronises a pod
-    at such changes.
+    The watch sets ``changed`` if more than the status has changed: then the kubelet synchronises
+    the pod.
     """
 
     def __init__(self, kube: Kube, pod: Object, node: str) -> None:
@@ -94,7 +94,7 @@ class PodObject:
             self.changed.set()
 
     async def wait_for_change(self, longest_s: float) -> None:
-        """Wait for an event of the watch, at most so long."""
+        """Wait for an event of the watch, for at most ``longest_s`` seconds."""
         try:
             async with asyncio.timeout(longest_s):
                 await self.changed.wait()
@@ -142,8 +142,8 @@ class PodObject:
             await self.warn(reason, message)
 
     async def warn(self, reason: str, message: str) -> None:
-        """Write a Warning event; while the API server is away, some tries, as client-go makes
-        them. A failure is only logged."""
+        """Write a Warning event. If the API server does not answer, retry a few times, as client-go
+        does. A failure is only logged."""
         event = event_object(
             "Pod",
             self.namespace,
@@ -180,7 +180,7 @@ def _is_newer(one: Object, other: Object) -> bool:
 
 
 def _differs(one: Object, other: Object) -> bool:
-    """As the kubelet's ``podsDifferSemantically``."""
+    """Like the kubelet's ``podsDifferSemantically``."""
     fields = ("labels", "annotations", "deletionTimestamp", "deletionGracePeriodSeconds")
     before, now = one["metadata"], other["metadata"]
     return one.get("spec") != other.get("spec") or any(

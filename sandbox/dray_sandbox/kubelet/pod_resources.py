@@ -1,4 +1,4 @@
-"""The stand-in's pod resources API (``v1.PodResourcesLister``, ``List`` alone)."""
+"""The stand-in's pod resources API (``v1.PodResourcesLister``, only ``List``)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
@@ -55,8 +55,8 @@ def _containers(spec: Object) -> list[Object]:
 
 
 def _dynamic_resources(pod: Object, container: Object, prepared: Prepared) -> Iterator[Any]:
-    """All devices of the claims that a container refers to, also if it names a request; nothing
-    before the claims of the container are prepared."""
+    """All devices of the claims that a container refers to, even if it names one request. Nothing
+    before the container's claims are prepared."""
     used = {entry["name"] for entry in (container.get("resources") or {}).get("claims") or ()}
     if not used <= prepared.keys():
         return

@@ -64,7 +64,7 @@ def running(pod: Object, pod_ip: str, now: str, restarts: int = 0) -> Status:
 
 
 def restarts_of(pod: Object) -> int:
-    """How often its containers were started again."""
+    """How many times the pod's containers were restarted."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     return max((int(one.get("restartCount") or 0) for one in statuses), default=0)
 

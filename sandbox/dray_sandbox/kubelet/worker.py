@@ -1,4 +1,4 @@
-"""One pod on a stand-in's node, from admission to deletion."""
+"""One pod on the node of a stand-in kubelet, from admission to deletion."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -130,7 +130,7 @@ class PodWorker:
 
     @property
     def prepared(self) -> Prepared:
-        """The devices of the pod's claims; nothing before they are prepared."""
+        """The devices of the pod's claims; empty until they are prepared."""
         return self._prepared
 
     def on_health(self, devices: Sequence[DeviceKey]) -> None:
@@ -141,7 +141,7 @@ class PodWorker:
 
     async def _admit_or_reject(self) -> None:
         rejection = await self._admit(self.pod.obj)
-        self.admitted = rejection is None  # before another pod's turn: it counts from now on
+        self.admitted = rejection is None  # before the next pod's admission, which counts this pod
         if rejection is not None:
             self.pod.log.warning("pod rejected", reason=rejection.reason)
             await self.pod.warn(rejection.reason, rejection.message)
@@ -186,7 +186,7 @@ class PodWorker:
         self.pod.log.info("pod running", claims=len(self._claims))
 
     async def _start_containers_again(self) -> None:
-        """After a reboot: the kubelet knows that the claims are prepared, and calls no driver."""
+        """After a reboot. The kubelet knows that the claims are prepared and calls no driver."""
         restarts = statuses.restarts_of(self.pod.obj) + 1
         while not self.pod.ending:
             self.pod.changed.clear()
@@ -240,7 +240,7 @@ class PodWorker:
             await self.pod.wait_for_change(left_s)
 
     async def _show_health(self) -> None:
-        """Write the health of the pod's devices, if it is not what the status says."""
+        """Write the health of the pod's devices if the status differs."""
         known = (self.pod.obj.get("status") or {}).get("containerStatuses") or ()
         now = self._running()["containerStatuses"]
         differs = [_health_in(one) for one in known] != [_health_in(one) for one in now]

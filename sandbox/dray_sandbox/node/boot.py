@@ -1,14 +1,14 @@
-"""``python -m dray_sandbox.node.boot PLAN PAUSE``: what a node's first process does.
+"""``python -m dray_sandbox.node.boot PLAN PAUSE``: the work of a node's first process.
 
-Run it as the first process of new namespaces. It mounts what a node has of its own, prints
-``ready`` and becomes ``PAUSE``, which reaps orphans.
+Run it as the first process of new namespaces. It makes the node's own mounts, prints ``ready`` and
+becomes ``PAUSE``, which reaps orphans.
 
-| path in the node | where it is kept |
+| path in the node | where its content is |
 |---|---|
 | /run, empty after each boot | ``run`` |
 | /var/lib/kubelet, /var/lib/containerd, /var/lib/dray | ``kubelet``, ``containerd``, ``dray`` |
 | /var/log/pods, /var/log/containers | ``log`` |
-| the rest of /var/lib and /var/log: this machine's, and changes | memory |
+| the rest of /var/lib and /var/log | this machine's files; changes are in memory |
 | everything else | this machine's files |
 """
 
@@ -30,7 +30,7 @@ _KEPT = {
 }
 """Folders that survive a boot, by their paths in the node; values are below the node's folder."""
 CHANGED_IN_MEMORY = ("/var/lib", "/var/log")
-"""Folders of this machine in which a node's changes stay its own."""
+"""Folders of this machine in which only the node sees its changes."""
 _KUBELETS_SETTINGS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -39,13 +39,13 @@ _KUBELETS_SETTINGS = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
-"""Settings of the whole kernel that a kubelet makes. It finds them made, in files of the node."""
+"""Kernel-wide settings that a kubelet changes. It finds them already set, in files of the node."""
 _SCRATCH = Path("/mnt")
 """A folder that every Linux has; only the node sees what is mounted there."""
 
 
 def main() -> int:
-    """Become the second argument."""
+    """Set up the node, then execute the second argument."""
     plan, pause = read_plan(Path(sys.argv[1])), sys.argv[2]
     # Until /proc is the node's own, its "self" has the process id that this machine knows.
     print(os.readlink("/proc/self"), flush=True)
@@ -56,7 +56,7 @@ def main() -> int:
     socket.sethostname(plan.name)
     forward_packets()
     os.chdir("/")
-    # Volumes with mount propagation need it; the mounts still end with the namespace.
+    # Volumes with mount propagation need this; the mounts still end with the namespace.
     subprocess.run(["mount", "--make-rshared", "/"], check=True)
     print("ready", flush=True)
     nothing = os.open("/dev/null", os.O_RDWR)

@@ -1,8 +1,8 @@
 """The cgroup of a node, in every hierarchy of this machine.
 
-The kubelet needs it to exist and makes those of pods below it. Works with cgroups v1, v2 and both
-(hybrid). A group is one name below the root, such as ``/dray-1f2e3d4c-sim-1``, so that nodes have
-no folder in common, which one could remove while another is made.
+The kubelet needs it to exist and creates the cgroups of pods below it. Works with cgroups v1, v2
+and both (hybrid). A group is a folder directly below the root, such as ``/dray-1f2e3d4c-sim-1``.
+Nodes share no other folder, which one node could remove while another is created.
 """
 
 import contextlib
@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _CPUSET = ("cpuset.cpus", "cpuset.mems")
-"""Empty in a new group of v1, which then can't have processes."""
+"""Files that are empty in a new v1 group, which then can't have processes."""
 _CONTROLLERS, _ENABLED = "cgroup.controllers", "cgroup.subtree_control"
 _POLL_S, _WITHIN_S = 0.02, 10.0
 
 
 def hierarchies() -> list[Path]:
-    """Where this machine's hierarchies are mounted; empty: it has no cgroups."""
+    """The mount points of this machine's hierarchies; empty: it has no cgroups."""
     found = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields, _, kind = line.partition(" - ")
@@ -41,7 +41,7 @@ def make_group(group: str) -> None:
 
 
 def _enable_controllers(folder: Path) -> None:
-    """v2: let groups below ``folder`` have all controllers that it has."""
+    """Cgroups v2: enable all controllers of ``folder`` for the groups below it."""
     if (folder / _CONTROLLERS).exists():
         for name in (folder / _CONTROLLERS).read_text().split():
             with contextlib.suppress(OSError):  # such as cpu, while there are real-time processes
@@ -49,7 +49,7 @@ def _enable_controllers(folder: Path) -> None:
 
 
 def remove_group(group: str) -> None:
-    """Kill what runs in the group and below, and remove it.
+    """Kill all processes in the group and below, and remove it.
 
     Raises:
         OSError: a process did not end.
@@ -83,5 +83,5 @@ def _deepest_first(folder: Path) -> Iterator[Path]:
 def _processes(group: Path) -> list[int]:
     try:
         return [int(line) for line in (group / "cgroup.procs").read_text().split()]
-    except OSError:  # removed, or without processes of its own
+    except OSError:  # removed, or without its own processes
         return []

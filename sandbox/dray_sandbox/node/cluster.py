@@ -1,4 +1,4 @@
-"""The real nodes of a stack: their network, images, names of Services, and machines."""
+"""The real nodes of a stack: their network, images, Service names and machines."""
 
 import asyncio
 import subprocess
@@ -37,7 +37,7 @@ while :; do sleep 3600 & wait $!; done
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """What nodes need of the rest of the cluster."""
+    """What nodes need from the rest of the cluster."""
 
     endpoint: Endpoint
     context: str
@@ -48,8 +48,8 @@ class _Cluster:
 class NodeCluster:
     """Starts and stops real nodes.
 
-    ``directory`` is for what they share, ``nodes`` has one folder per node. ``programs`` are built,
-    ``machine`` are this machine's.
+    ``directory`` is for files that nodes share; ``nodes`` has one folder per node. ``programs`` are
+    the built programs, ``machine`` those of this machine.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class NodeCluster:
 
     @property
     def address(self) -> str:
-        """This machine's, as nodes and pods reach it."""
+        """The address at which nodes and pods reach this machine."""
         return self._network.host
 
     async def start_network(self) -> KubeletAccess:
-        """Join this machine to the network of nodes; how the API server is reached there.
+        """Join this machine to the network of nodes; returns how the API server is reached there.
 
         Raises:
             ProgramFailedError: the links can't be made.
@@ -104,10 +104,10 @@ class NodeCluster:
         self._cluster = _Cluster(endpoint, context, registry_url, proxy_kubeconfig)
 
     async def start_node(self, node: SimulatedNode) -> None:
-        """Start a node; returns when its programs run. One that was stopped keeps its files.
+        """Start a node; returns when its programs run. A node that was stopped keeps its files.
 
-        Pods have a network once kube-proxy has written its rules: one that runs finds Services by
-        their names and addresses.
+        Pods get a network only after kube-proxy has written its rules, so a running pod can reach
+        Services by name and address.
 
         Raises:
             ProgramFailedError: one of its programs can't be started.
@@ -133,7 +133,7 @@ class NodeCluster:
             ),
             run(specs.kube_proxy(plan, self._programs, directory / "kube-proxy.json")),
         )
-        # containerd reads it when it is written, and not when a file is renamed to it.
+        # containerd notices when this file is written, but not when a file is renamed to it.
         pod_network.write_text(configuration.network(plan.pods, plan.first_pod))
 
     async def stop_node(self, name: str) -> None:
@@ -176,7 +176,7 @@ class NodeCluster:
             self.images.add_archive(path)
 
     async def _start_registry(self) -> str:
-        """The registry's URL."""
+        """Start the registry; returns its URL."""
         host, directory = self._network.host, self.images.directory
         port = await self._runner.start_on_free_port(
             lambda port: specs.registry(directory, host, port)

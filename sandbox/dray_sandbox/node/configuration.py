@@ -8,7 +8,7 @@ from dray_sandbox.node.dns import CLUSTER_DOMAIN
 from dray_sandbox.node.network import DNS_SERVICE
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
-"""In the node."""
+"""The path of containerd's socket in the node."""
 SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
 KUBELET_HEALTH_PORT, PROXY_METRICS_PORT, PROXY_HEALTH_PORT = 10248, 10249, 10256
 _LEASE_S = 20
@@ -18,9 +18,9 @@ _LEASE_S = 20
 def containerd(cni_plugins: str, cni: str, mirrors: str, *, lowers_oom: bool) -> str:
     """containerd.toml.
 
-    ``cni`` and ``mirrors`` are folders with ``network`` and ``mirror``. ``lowers_oom``: whether
-    this process may lower the OOM score of another, as CAP_SYS_RESOURCE allows; runc fails where
-    it is asked to and may not.
+    ``cni`` and ``mirrors`` are the folders of the files that ``network`` and ``mirror`` return.
+    ``lowers_oom``: whether this process may lower the OOM score of another (CAP_SYS_RESOURCE). If
+    it may not, runc fails when it is asked to.
     """
     path = json.dumps  # TOML's basic strings are JSON's
     return f"""version = 3
@@ -98,11 +98,11 @@ def kubelet(group: str, client_authority: str, resolver: str) -> str:
             "healthzBindAddress": "0.0.0.0",
             "healthzPort": KUBELET_HEALTH_PORT,
             "nodeLeaseDurationSeconds": _LEASE_S,
-            # How soon a GPU that became unhealthy lowers the Allocatable of its Node. What has not
-            # changed is written as seldom as by default.
+            # How soon an unhealthy GPU lowers the Allocatable of its Node. An unchanged status is
+            # written as rarely as by default.
             "nodeStatusUpdateFrequency": "500ms",
             "nodeStatusReportFrequency": "5m",
-            # The disk is this machine's, which others fill, too.
+            # The disk is this machine's; other programs fill it, too.
             "evictionHard": {
                 "memory.available": "100Mi",
                 "nodefs.available": "1%",
@@ -117,7 +117,7 @@ def kubelet(group: str, client_authority: str, resolver: str) -> str:
 
 
 def resolver() -> str:
-    """resolv.conf of nodes, and of pods that use their node's: services have names there, too."""
+    """resolv.conf of nodes, and of pods that use their node's: Service names resolve there, too."""
     return f"search svc.{CLUSTER_DOMAIN} {CLUSTER_DOMAIN}\nnameserver {DNS_SERVICE}\n"
 
 
@@ -132,7 +132,7 @@ def kube_proxy(kubeconfig: str, node: str) -> str:
             "hostnameOverride": node,
             "healthzBindAddress": f"0.0.0.0:{PROXY_HEALTH_PORT}",
             "metricsBindAddress": f"0.0.0.0:{PROXY_METRICS_PORT}",
-            # As the node's kernel has them.
+            # Keep the settings of the node's kernel.
             "conntrack": {
                 "maxPerCore": 0,
                 "min": 0,

@@ -1,4 +1,4 @@
-"""Names of Services: CoreDNS runs on this machine, and a Service leads to it. Pure."""
+"""Service names: CoreDNS runs on this machine, and a Service points to it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ _READ_BY_DNS: Mapping[str, Sequence[str]] = {
 
 
 def corefile(address: str, port: int, health_port: int, kubeconfig: str) -> str:
-    """Corefile: names of Services and pods, and this machine's names for all others."""
+    """Corefile: CoreDNS resolves names of Services and pods; this machine resolves all others."""
     return f""".:{port} {{
     bind {address}
     errors
@@ -31,7 +31,7 @@ def corefile(address: str, port: int, health_port: int, kubeconfig: str) -> str:
 
 
 def objects(user: str, address: str, port: int) -> list[dict[str, Any]]:
-    """The Service of CoreDNS, which runs outside of the cluster, and what ``user`` may read."""
+    """The Service of CoreDNS, which runs outside the cluster, and the roles of ``user``."""
     metadata = {"name": "kube-dns", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}}
     ports = [{"name": f"dns-{kind}", "protocol": kind.upper(), "port": 53} for kind in _KINDS]
     service = {

@@ -1,11 +1,11 @@
-"""Run a command inside a node, as one more process of it.
+"""Run a command inside a node, as an additional process of the node.
 
 ``python -I -S enter.py MACHINE NAMESPACES COMMAND...``: ``MACHINE`` is the file with the process
 id of the node's first process, ``NAMESPACES`` are names of /proc/PID/ns, such as ``mnt,pid,net``.
 
-This process waits for the command and ends as it ended. Signals are sent to the process group,
-which both belong to; the command dies with this process. It is run by path because it must start
-in milliseconds and stays.
+This process waits for the command and ends with the same status. Signals are sent to the process
+group, to which both belong; the command dies with this process. It is run by path because it must
+start in milliseconds, and it runs as long as the command.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def _join(first_process: str, namespaces: list[str]) -> None:
-    """Join the namespaces; that of processes holds for children only."""
+    """Join the namespaces. The PID namespace applies only to children."""
     files = [os.open(f"/proc/{first_process}/ns/{name}", os.O_RDONLY) for name in namespaces]
     for name, file in zip(namespaces, files, strict=True):
         if _LIBC.setns(file, 0) != 0:
@@ -29,13 +29,13 @@ def _join(first_process: str, namespaces: list[str]) -> None:
 
 
 def _run(command: list[str]) -> int:
-    """The command's status, as os.waitpid has it."""
+    """Run the command; returns its status as os.waitpid does."""
     child = os.fork()
     if child == 0:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         os.execvp(command[0], command)
     for number in _FORWARDED:
-        signal.signal(number, signal.SIG_IGN)  # the command got it, too: this process waits
+        signal.signal(number, signal.SIG_IGN)  # the command gets it directly; this process waits
     return os.waitpid(child, 0)[1]
 
 

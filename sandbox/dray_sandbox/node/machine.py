@@ -1,7 +1,7 @@
 """``python -m dray_sandbox.node.machine PLAN PAUSE``: a node's namespaces, cgroup and network.
 
-It is ready when the node's pid file is there. It ends the node, as a power failure does, on
-SIGTERM, when the node's first process ends, and when the router ends. Then it removes the cgroup.
+It is ready when the node's pid file exists. On SIGTERM, or when the node's first process or the
+router ends, it ends the node at once, as a power failure does. Then it removes the cgroup.
 """
 
 import json
@@ -21,18 +21,18 @@ from dray_sandbox.node.network import run_ip
 from dray_sandbox.processes import bound_to_this_process
 
 PLAN_FILE = "machine.json"
-"""In the node's folder."""
+"""The file of the plan in the node's folder."""
 _END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc")
 
 
 @dataclass(frozen=True, slots=True)
 class MachinePlan:
-    """What a node's machine is made of."""
+    """The folder, cgroup and addresses of a node's machine."""
 
     name: str
     directory: str
-    """The node's folder. ``boot`` says what is in it."""
+    """The node's folder. ``boot`` documents its content."""
     group: str
     """The cgroup of the node's pods."""
     address: str
@@ -47,7 +47,7 @@ class MachinePlan:
 
     @property
     def pid_file(self) -> Path:
-        """It has the id of the node's first process while the node runs."""
+        """Contains the id of the node's first process while the node runs."""
         return Path(self.directory, "machine.pid")
 
 
@@ -65,7 +65,7 @@ def remove_leftovers(nodes: Path) -> None:
     """Remove the cgroups of machines that were killed; ``nodes`` has their folders.
 
     Raises:
-        OSError: a process in them does not end.
+        OSError: a process in them did not end.
     """
     for path in nodes.glob(f"*/{PLAN_FILE}"):
         remove_group(read_plan(path).group)
@@ -84,8 +84,8 @@ def main() -> int:
 
 
 def _end(*_: object) -> None:
-    """End at the first signal. When the parent is killed, the kernel sends one for each of its
-    threads."""
+    """End at the first signal. When the parent is killed, the kernel sends one signal for each of
+    its threads."""
     _ignore_signals()
     sys.exit(0)
 
@@ -138,7 +138,7 @@ def _first_process(unshared: "subprocess.Popen[str]") -> int:
 
 
 def _join_router(plan: MachinePlan, router: int, first_process: int) -> None:
-    # The kernel removes the link of a machine before this one some time after its end.
+    # The link of an earlier machine may still exist: the kernel removes it with a delay.
     links = run_ip(["link show"], inside=router, flags=("-brief",))
     if plan.link in links.replace("@", " ").split():
         run_ip([f"link delete {plan.link}"], inside=router)

@@ -1,8 +1,8 @@
 """The network of a cluster of real nodes: its addresses, and how they are joined.
 
-A namespace of its own routes between this machine and the nodes; every link is a veth pair, which
-ends with the namespace of either end. So nothing stays behind, and no rule of this machine's
-firewall, such as Docker's, stands between two nodes.
+A separate network namespace routes between this machine and the nodes. Every link is a veth pair,
+which disappears with the namespace at either end, so nothing stays behind. Firewall rules of this
+machine, such as Docker's, do not affect the traffic between two nodes.
 
     this machine 10.64.0.1 ── 10.64.0.2 router ── 10.64.1.1 node 1: pods 10.64.1.2 to .254
                                               └── 10.64.2.1 node 2: pods 10.64.2.2 to .254
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from dray.api.errors import PermanentError
 
 SERVICES = "10.0.0.0/24"
-"""ClusterIPs. They mean something inside nodes only."""
+"""ClusterIPs. They are valid only inside nodes."""
 API_SERVICE = "10.0.0.1"
 API_NAMES = tuple(
     f"kubernetes{suffix}"
@@ -67,13 +67,13 @@ class ClusterNetwork:
         return f"dray{self.number}"
 
     def node(self, index: int) -> NodeNetwork:
-        """The addresses of the node with that index, from 1."""
+        """The addresses of the node with that index, which starts at 1."""
         base = f"10.{self.number}.{index}"
         return NodeNetwork(f"{base}.1", f"{base}.0/24", f"{base}.2", f"node{index}")
 
 
 def choose_network() -> ClusterNetwork:
-    """One whose addresses this machine has no route to.
+    """A network to whose addresses this machine has no route.
 
     Raises:
         PermanentError: there is none, or the routes can't be read.
@@ -84,7 +84,7 @@ def choose_network() -> ClusterNetwork:
 
 
 def free_network(routes: Iterable[str]) -> ClusterNetwork:
-    """The first that overlaps none of ``routes``. Raises PermanentError."""
+    """The first network that overlaps none of ``routes``. Raises PermanentError."""
     used = [ipaddress.ip_network(route, strict=False) for route in routes]
     for number in _NUMBERS:
         network = ClusterNetwork(number)
@@ -98,10 +98,10 @@ def free_network(routes: Iterable[str]) -> ClusterNetwork:
 
 
 def run_ip(commands: Sequence[str], *, inside: int | None = None, flags: Sequence[str] = ()) -> str:
-    """What iproute2 prints for these commands, in the network namespace of process ``inside``.
+    """The output of iproute2 for these commands, in the network namespace of process ``inside``.
 
     Raises:
-        PermanentError: one failed.
+        PermanentError: a command failed.
     """
     enter = () if inside is None else ("nsenter", f"--net=/proc/{inside}/ns/net")
     done = subprocess.run(

@@ -27,7 +27,7 @@ class NodePrograms:
 
 
 def _node_program(minor: str = DEFAULT_MINOR) -> GoProgram:
-    """kubelet, kube-proxy and CoreDNS, in the patch of ``minor`` that the module file pins."""
+    """kubelet, kube-proxy and CoreDNS, in the patch version that ``minor``'s module file pins."""
     module = checkout() / "tests" / "conformance" / "node"
     mod_file = "go.mod" if minor == DEFAULT_MINOR else f"kubernetes-{minor}.mod"
     version = golang.required_version(module, mod_file, "k8s.io/kubernetes")
@@ -51,7 +51,7 @@ def _pause_program() -> GoProgram:
 
 
 def _containerd_program() -> GoProgram:
-    """containerd, without snapshotters that need a file system of their own."""
+    """containerd, without snapshotters that need their own file system."""
     module = checkout() / "tests" / "conformance" / "containerd"
     version = golang.required_version(module, "go.mod", _CONTAINERD)
     return GoProgram(

@@ -1,4 +1,4 @@
-"""What this machine must have for real nodes, each with a sentence that says what to do."""
+"""Requirements of real nodes on this machine, each with a sentence that says what to do."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ _COMMANDS = {
     "unshare": "util-linux",
     "mount": "mount",
 }
-"""Programs that nodes run, and Debian's packages that have them."""
+"""Programs that nodes run, and the Debian packages that contain them."""
 _CNI_FOLDERS = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
 _CNI_PLUGINS = ("ptp", "host-local", "portmap", "loopback")
 _BUSYBOX = Path("/bin/busybox")
@@ -36,7 +36,7 @@ class CannotRunNodesError(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class MachinePrograms:
-    """Where this machine has what nodes run."""
+    """Paths of this machine's programs that nodes run."""
 
     cni_plugins: Path
     """The folder with the CNI plugins."""
@@ -48,7 +48,7 @@ def check_machine(directory: Path) -> MachinePrograms:
     """The machine's programs for nodes whose files are in ``directory``.
 
     Raises:
-        CannotRunNodesError: what is missing, and what to do; all of it at once.
+        CannotRunNodesError: everything that is missing, and what to do.
     """
     cni_plugins = _cni_plugins()
     missing = [*_rights(), *_kernel(), *_programs(), *_places(directory)]
@@ -61,7 +61,7 @@ def check_machine(directory: Path) -> MachinePrograms:
 
 
 def missing_packages() -> list[str]:
-    """Debian's packages with programs that nodes run and this machine lacks."""
+    """Debian packages of the programs that nodes run and this machine lacks."""
     packages = {package for name, package in _COMMANDS.items() if shutil.which(name) is None}
     if _cni_plugins() is None:
         packages.add("containernetworking-plugins")
@@ -117,7 +117,7 @@ def _places(directory: Path) -> list[str]:
 
 
 def _cni_plugins() -> Path | None:
-    """The folder that has all of them."""
+    """The folder that has all CNI plugins."""
     complete = (
         folder for folder in _CNI_FOLDERS if all((folder / name).exists() for name in _CNI_PLUGINS)
     )
@@ -125,7 +125,7 @@ def _cni_plugins() -> Path | None:
 
 
 def _is_static(program: Path) -> bool:
-    """Whether an image needs no library for it."""
+    """Whether the program needs no library in an image."""
     return program.is_file() and _ELF_INTERPRETER not in program.read_bytes()[:4096]
 
 

@@ -1,7 +1,7 @@
 """``python -m dray_sandbox.node.router NUMBER PID_FILE``: routes between this machine and nodes.
 
-Run it in a new network namespace. It is ready when the file has its process id; when it ends, the
-links to it are gone.
+Run it in a new network namespace. It is ready when the file has its process id. The links to it
+disappear when it ends.
 """
 
 import os

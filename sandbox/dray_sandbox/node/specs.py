@@ -21,18 +21,19 @@ from dray_sandbox.processes import ProcessSpec, Ready
 
 _NETWORK = "network"
 _NETWORK_ORDER, _INSIDE_ORDER, _MACHINE_ORDER = -1, 8, 9
-"""A machine stops before what runs in it: with it, everything in the node ends at once."""
+"""A machine stops before the programs in it, so that everything in the node ends at once."""
 _ENTER = str(Path(__file__).with_name("enter.py"))
 _ALL_NAMESPACES = "mnt,pid,net,uts,ipc"
 _OF_SERVICES = "mnt,pid"
-"""A service shares the node's files and its end; NATS is in this machine's network."""
+"""A service shares the node's files and ends with the node. It does not join the node's network,
+because NATS is in this machine's."""
 _STAND_IN_DEVICES = ("/dev/fuse", "/dev/null")
 """Containers may open the first only if they are given it; every machine has the second."""
 _RULES_WRITTEN = re.compile(
     r'^kubeproxy_sync_proxy_rules_last_timestamp_seconds(\{ip_family="IPv4"\})? [1-9]', re.MULTILINE
 )
-"""Of kube-proxy's metrics: when it last wrote its rules. Its health page answers before the first
-time."""
+"""The kube-proxy metric that says when it last wrote its rules. Its health page answers before it
+has written any."""
 MACHINE, CONTAINERD, KUBELET, KUBE_PROXY = "machine", "containerd", "kubelet", "kube-proxy"
 
 
@@ -107,7 +108,7 @@ def containerd(plan: MachinePlan, programs: NodePrograms, configuration: Path) -
     return ProcessSpec(
         name=name_of(CONTAINERD, plan.name),
         argv=_inside(plan, programs.containerd, f"--config={configuration}"),
-        # When containerd starts again, it looks for the shims' program there alone.
+        # When containerd restarts, it looks for the shim's program only in PATH.
         environment={"PATH": f"{Path(programs.shim).parent}{os.pathsep}{os.environ['PATH']}"},
         ready=runs_containers(Path(plan.directory) / CONTAINERD_SOCKET.lstrip("/")),
         order=_INSIDE_ORDER,
@@ -137,7 +138,7 @@ def kubelet(
 
 
 def kube_proxy(plan: MachinePlan, programs: NodePrograms, configuration: Path) -> ProcessSpec:
-    """kube-proxy, by which Services work in the node; ready once it has written its rules."""
+    """kube-proxy, which makes Services work in the node; ready once it has written its rules."""
     metrics = f"http://{plan.address}:{PROXY_METRICS_PORT}/metrics"
     url = f"http://{plan.address}:{PROXY_HEALTH_PORT}/healthz"
     return ProcessSpec(

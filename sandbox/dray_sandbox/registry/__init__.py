@@ -1,1 +1,1 @@
-"""A registry of images on this machine, for nodes that reach no other."""
+"""An image registry on this machine, for nodes that can't reach another one."""

@@ -18,7 +18,7 @@ from dray.api.errors import InvalidInputError
 from dray_sandbox.registry.names import ImageName, parse_image_name
 
 STAND_IN = ImageName("dray.dev", "stand-in", "1")
-"""Served in place of images that nobody added."""
+"""Served in place of images that were not added."""
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 _LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
@@ -60,7 +60,7 @@ class ImageStore:
     def find(self, name: ImageName) -> str | None:
         """The digest of the manifest, or of the stand-in's.
 
-        An image has no stand-in if another tag of it was added: that is a wrong tag.
+        There is no stand-in if another tag of the image was added: then the tag is wrong.
         """
         known = self.names()
         if (digest := known.get(str(name))) is not None:
@@ -77,10 +77,10 @@ class ImageStore:
         return path if kind == "sha256" and value.isalnum() and path.is_file() else None
 
     def add_archive(self, path: Path) -> list[str]:
-        """Add the images of an archive that `docker save`, podman or buildah wrote; their names.
+        """Add the images of a `docker save`, podman or buildah archive; returns their names.
 
         Raises:
-            InvalidInputError: the file is no such archive.
+            InvalidInputError: the file is not such an archive.
         """
         try:
             with tarfile.open(path) as archive:
@@ -126,7 +126,7 @@ class ImageStore:
         new.replace(self._index)
 
     def _put(self, content: IO[bytes], media_type: str) -> dict[str, Any]:
-        """Store a blob; its descriptor."""
+        """Store a blob; returns its descriptor."""
         self._blobs.mkdir(parents=True, exist_ok=True)
         new = self._blobs / "new"
         digest, start = hashlib.sha256(), b""

@@ -86,7 +86,7 @@ class SchedulerCache:
     """Nodes of pods that are being bound, by pod uid."""
 
     def update_node(self, obj: Object) -> bool:
-        """Apply an added or changed node; whether that could make a pod schedulable."""
+        """Apply an added or changed node; returns whether that could make a pod schedulable."""
         node = node_from(obj)
         before = self.nodes.get(node.name)
         self.nodes[node.name] = node
@@ -97,7 +97,7 @@ class SchedulerCache:
         self.nodes.pop(name, None)
 
     def update_claim(self, obj: Object) -> CachedClaim | None:
-        """Apply an added or changed claim; the claim if its pods may be affected, else None."""
+        """Apply an added or changed claim; returns it if its pods may be affected, else None."""
         claim = cached_claim(obj)
         before = self.claims.get((claim.namespace, claim.name))
         self.claims[claim.namespace, claim.name] = claim
@@ -111,7 +111,7 @@ class SchedulerCache:
         self.claims.pop((obj["metadata"]["namespace"], obj["metadata"]["name"]), None)
 
     def update_pod(self, obj: Object) -> tuple[Pod | None, Pod]:
-        """Apply an added or changed pod; its former and its new state."""
+        """Apply an added or changed pod; returns its former and its new state."""
         pod = pod_from(obj)
         before = self.pods.get(pod.uid)
         if before is not None:
@@ -136,7 +136,7 @@ class SchedulerCache:
         self._count(pod, 1)
 
     def forget_assumed(self, uid: str) -> None:
-        """Uncount an assumed pod whose binding failed."""
+        """Stop counting an assumed pod whose binding failed."""
         pod = self.pods.get(uid)
         if pod is None or uid not in self.assumed:
             return

@@ -34,25 +34,25 @@ class Queue:
             entry.active = True
 
     def record_attempt(self, uid: str, now_s: float) -> None:
-        """The pod was unschedulable."""
+        """Record that the pod was unschedulable."""
         entry = self._entries.setdefault(uid, _Entry())
         entry.attempts += 1
         entry.attempted_at_s = now_s
         entry.active = False
 
     def record_gated(self, uid: str, now_s: float) -> None:
-        """PreEnqueue refused the pod: it gets no backoff."""
+        """Record that PreEnqueue refused the pod: it gets no backoff."""
         entry = self._entries.setdefault(uid, _Entry())
         entry.attempted_at_s = now_s
         entry.active = False
 
     def remove(self, uid: str) -> None:
-        """The pod was bound, is being bound, or was deleted."""
+        """Remove a pod that was bound, is being bound, or was deleted."""
         self._entries.pop(uid, None)
 
     def due(self, pods: dict[str, Pod], now_s: float) -> list[Pod]:
-        """The pods to schedule now: higher priority first, then older. Deleted pods leave the
-        queue, or they would stay due."""
+        """The pods to schedule now: higher priority first, then older. Removes deleted pods, which
+        would stay due."""
         for uid in [uid for uid in self._entries if uid not in pods]:
             del self._entries[uid]
         due = [pods[uid] for uid in self._entries if self._due_at(uid) <= now_s]

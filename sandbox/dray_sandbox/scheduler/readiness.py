@@ -1,8 +1,8 @@
 """Readiness of claims' devices for binding (KEP-5007). Pure.
 
-Written from kube-scheduler 1.36's ``isClaimReadyForBinding``, ``isClaimTimeout`` and
-``isPodReadyForBinding`` and not from dray's code, so that the two can disagree. As there, devices
-and claims are checked in order: one that is not ready hides a failure after it.
+Follows kube-scheduler 1.36's ``isClaimReadyForBinding``, ``isClaimTimeout`` and
+``isPodReadyForBinding``, not dray's code, so that tests can find differences between the two. As in
+kube-scheduler, devices and claims are checked in order: one that is not ready hides later failures.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ class Readiness:
     failure: str = ""
     """Reason and message of the first binding failure condition that is true."""
     allocated_unix_s: float = 0.0
-    """0: unknown."""
+    """When the devices were allocated; 0: unknown."""
 
     def is_timed_out(self, now_unix_s: float, timeout_s: float = TIMEOUT_S) -> bool:
         """Whether the binding timeout has passed."""
@@ -85,7 +85,7 @@ def are_ready(
 
 
 def _conditions_of(status: Object, result: Object) -> dict[str, Object]:
-    """The conditions of a device, by type; of several shares of a device, the first one's."""
+    """The conditions of a device, by type; if a device has several shares, those of the first."""
     for entry in status.get("devices") or ():
         if all(entry[key] == result[key] for key in ("driver", "pool", "device")):
             return {condition["type"]: condition for condition in entry.get("conditions") or ()}

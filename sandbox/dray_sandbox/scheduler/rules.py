@@ -1,8 +1,8 @@
 """Schedules a pod, in the order of kube-scheduler's plugins. Pure.
 
-Written from kube-scheduler 1.36's plugins and not from dray's node filter, so that the two can
-disagree. For claims: PreFilter, Filter, PostFilter and PreBind of ``dynamicresources.go``, without
-the allocation of claims.
+Follows kube-scheduler 1.36's plugins, not dray's node filter, so that tests can find differences
+between the two. For claims: PreFilter, Filter, PostFilter and PreBind of ``dynamicresources.go``,
+without the allocation of claims.
 """
 
 from collections import Counter

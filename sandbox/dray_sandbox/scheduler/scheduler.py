@@ -38,7 +38,7 @@ from dray_sandbox.scheduler.rules import (
 
 COMPONENT = "default-scheduler"
 _POLL_INTERVAL_S: Final = 5.0
-"""How often a binding pod's devices are checked."""
+"""The period after which the devices of a pod that is being bound are checked again."""
 
 
 class Scheduler:

@@ -1,1 +1,1 @@
-"""TBD."""
+"""The allocator: decides which node and which devices every waiting pod gets."""

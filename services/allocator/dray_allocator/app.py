@@ -59,7 +59,8 @@ async def run(settings: AllocatorSettings) -> None:
         return reply_with_scores(state, request.payload)
 
     async def answers() -> None:
-        # Each replica has its own queue, so that all get the request; the one that knows answers.
+        # Each replica has its own queue, so every replica gets the request. Only the replica that
+        # has the data answers.
         await asyncio.gather(
             bus.serve(DUMP_SUBJECT, dump, queue=settings.instance),
             bus.serve(SCORES_SUBJECT, scores, queue=settings.instance),

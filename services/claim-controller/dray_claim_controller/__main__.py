@@ -9,7 +9,7 @@ from dray_claim_controller.settings import ControllerSettings
 def main() -> None:
     """Read the settings and run."""
     settings = load(ControllerSettings, sys.argv[1:])
-    # Only now: the Kubernetes client takes a second to import, and wrong settings none.
+    # Imported late, so that invalid settings fail at once: the Kubernetes client takes a second.
     from dray_claim_controller import app
 
     app.main(settings)

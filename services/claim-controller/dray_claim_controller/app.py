@@ -152,7 +152,7 @@ class Controller:
         return None if self.term is not None and self.term.ready else "the term is beginning"
 
     def store_problem(self) -> str | None:
-        """Why the store of NATS needs attention, as far as a leader knows."""
+        """Why the NATS store needs attention, as far as a leader knows."""
         return store_problem(self.term.publisher.store_use) if self.term is not None else None
 
     def storing_problem(self) -> str | None:
@@ -211,7 +211,7 @@ class Controller:
         )
         metrics.gauge(
             "dray_facts_too_large",
-            "Objects whose facts are larger than a message of the bus.",
+            "Objects whose facts are too large for a message on the bus.",
             of_term(lambda term: len(term.publisher.too_large)),
         )
         metrics.gauge(

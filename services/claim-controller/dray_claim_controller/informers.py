@@ -52,8 +52,8 @@ class Informers:
         self._served: dict[str, Resource] = {}
         """The served versions of optional kinds, by plural."""
         self._restored: dict[Resource, int] = {}
-        """Kinds whose list was older than what was known, with the revision from which on a list
-        says everything."""
+        """Kinds whose list was older than the known state, with the revision from which on a list
+        is complete."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -80,8 +80,8 @@ class Informers:
         self._wake()
 
     async def list_claims(self, label_selector: str) -> list[Claim]:
-        """List claims, as they are written, from the server's newest state; the cache has them
-        then. Raises KubeError."""
+        """List claims from the server's newest state, without what the cache adds to them; the
+        cache has them then. Raises KubeError."""
         transform = self._recorder.transform(CLAIMS)
         listed = await self._kube.list(CLAIMS, label_selector=label_selector, transform=transform)
         for one in listed.objects:

@@ -94,7 +94,7 @@ class JournalReplayer:
     def decide(self, about: str, data: Any) -> Any:
         """The answer that this code gives.
 
-        Raises KeyError for a question that it does not know, msgspec.ValidationError where the
+        Raises KeyError for a question that it does not know, msgspec.ValidationError if the
         question does not fit.
         """
         rule = msgspec.convert(data, QUESTIONS[about])

@@ -1,5 +1,5 @@
-"""Answers the webhook's questions: before a negative answer from a live GET, and which nodes a pool
-does not get from what is watched."""
+"""Answers the webhook's questions: from a live GET before the webhook gives a negative answer, and
+from the watched objects which nodes a pool does not get."""
 
 from collections.abc import Callable
 from itertools import islice

@@ -1,4 +1,4 @@
-"""What /metrics says of the claim-controller."""
+"""The claim-controller's metrics."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -56,7 +56,7 @@ class ControllerMetrics:
         self._registry.register(_PoolCollector(cache, members))
 
     def gauge(self, name: str, purpose: str, read: Callable[[], float]) -> None:
-        """A gauge that ``read`` is asked for."""
+        """Add a gauge whose value ``read`` returns."""
         prometheus_client.Gauge(name, purpose, registry=self._registry).set_function(read)
 
 
@@ -79,7 +79,7 @@ class _PoolCollector(Collector):
                 ("gpus_in_use", "GPUs that are in use, partly or fully.", ("use",)),
                 ("waiting_pods", "Pods that wait for GPUs of the pool.", ()),
                 ("tflops", "TFLOPS of the pool: total, virtual (the budget), free.", ("amount",)),
-                ("vram_bytes", "The same of memory.", ("amount",)),
+                ("vram_bytes", "Memory of the pool: the same amounts.", ("amount",)),
                 (
                     "fragmentation_ratio",
                     "Share of the free TFLOPS that lies on GPUs which are partly used.",

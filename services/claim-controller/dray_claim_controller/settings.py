@@ -19,7 +19,7 @@ from dray.runtime.settings import ByteSize, CommaList, Duration, Settings, Setti
 
 _KEPT = {spec.name: spec.max_bytes for spec in STREAMS if spec.max_bytes is not None}
 _LEAST_KEPT = 8 * MIB
-"""No message is longer."""
+"""The smallest limit: no message is longer."""
 
 
 class Lease(SettingsGroup):
@@ -43,7 +43,7 @@ class ExecutionSettings(SettingsGroup):
     """Carrying decisions out."""
 
     concurrency: int = Field(default=16, ge=1, le=1024)
-    """Pods at a time."""
+    """How many pods are worked on at a time."""
     watch_timeout: Duration = 2.0
     """How long to wait for the own watch to show a commit before reading it."""
     binding_timeout: Duration = Field(default=600.0, gt=0)
@@ -57,15 +57,15 @@ class ExecutionSettings(SettingsGroup):
     """How long a pod may be unschedulable with an allocation before that is rolled back."""
     scheduler_backoff: Duration = 10.0
     """How long kube-scheduler may rest between two attempts to place a pod: its
-    ``podMaxBackoffSeconds``. A decision after the pod's first is given so much longer."""
+    ``podMaxBackoffSeconds``. Decisions after the pod's first get this much more time."""
     finish_after: Duration = 2.0
-    """How long a pod with all its devices may lie unbound, with nobody at it, before the
-    last step is made for it: its decision was in a log that is lost."""
+    """How long a pod with all its devices may stay unbound without an execution before the last
+    step is made for it: its decision was in a log that is lost."""
     withdraw_every: Duration = 1.0
     """How often pods are looked at for both."""
     prepare_again_after: Duration = Field(default=2.0, gt=0)
     """How long a bound pod may wait for its node to prepare its GPUs before its kubelet is made to
-    try again; later each time, five times at most."""
+    try again; later each time, at most five times."""
 
 
 class Templates(SettingsGroup):
@@ -79,32 +79,32 @@ class Publishing(SettingsGroup):
     """Facts, and what is written about pools."""
 
     tick: Duration = 1.0
-    """How often time passes for those who fold the facts."""
+    """How often the time is published for readers of the facts."""
     status_every: Duration = 1.0
-    """How often, at most, a pool's status and its nodes' taints are written."""
+    """The shortest time between two writes of a pool's status or its nodes' taints."""
     report_every: Duration = 0.2
-    """How often running pods are looked for that were not reported yet."""
+    """How often dray looks for running pods that were not reported yet."""
     report_patience: Duration = 30.0
-    """How long, at most, reports of what went well wait while a crowd of pods is on its way."""
+    """The longest time for which reports of success wait while a crowd of pods is on its way."""
 
 
 class Streams(SettingsGroup):
-    """How the bus keeps the streams that are made, and the most that it keeps, besides its age, of
-    what is not facts, leases or decisions."""
+    """How the bus keeps the streams that dray makes, and the size limits, besides the age limits,
+    of streams other than facts, leases and decisions."""
 
     events: ByteSize = Field(default=_KEPT[EVENTS_STREAM], ge=_LEAST_KEPT)
     commands: ByteSize = Field(default=_KEPT[COMMANDS_STREAM], ge=_LEAST_KEPT)
     recordings: ByteSize = Field(default=_KEPT[INPUTS_STREAM], ge=_LEAST_KEPT)
     dead: ByteSize = Field(default=_KEPT[DEAD_STREAM], ge=_LEAST_KEPT)
     replicas: int | None = Field(default=None, ge=1, le=5)
-    """How many servers keep each stream; absent: as many as it has, and 3 for new ones where the
-    servers allow it. It is raised where it is less, and never lowered."""
+    """How many servers keep each stream. Absent: existing streams keep their number, and new ones
+    get 3 if the servers allow it. A smaller number is raised; a larger one is never lowered."""
     look_every: Duration = Field(default=60.0, gt=0)
     """How often the leader makes deleted streams again, and raises replicas if they are fewer
     than wanted."""
 
     store: ByteSize | None = Field(default=None, ge=_LEAST_KEPT)
-    """What nats-server may store (``max_file_store``), for the alarm, where its account has no
+    """What nats-server may store (``max_file_store``), for the alarm, if its account has no
     limit; absent: not known."""
 
     def specs(self) -> tuple[StreamSpec, ...]:
@@ -144,20 +144,20 @@ class GroupSettings(SettingsGroup):
     """Pod groups."""
 
     scheduler_names: CommaList = DEFAULT_SCHEDULER_NAMES
-    """As the webhook's. With ``volcano`` among them dray writes the status of all PodGroups and
-    Queues of Volcano, which must be absent."""
+    """The same as the webhook's. If ``volcano`` is one of them, dray writes the status of all
+    PodGroups and Queues of Volcano, which must be absent."""
     timeout: Duration = Field(default=300.0, gt=0)
     """How long too few pods of a group may run after its first decision, unless its annotation
     says otherwise; then it gives its devices back."""
     grace: Duration = Field(default=60.0, ge=0)
-    """How long too few of them may run after the group has run."""
+    """How long too few pods of a group may run after the group has run."""
 
 
 class Probing(SettingsGroup):
     """How often to ask which fields the API server keeps: an upgrade can change that."""
 
     look_every: Duration = 5.0
-    """How often it is looked whether another server answers: it was away, or says another
+    """How often dray checks whether another server answers: it was away, or reports another
     version."""
     ask_every: Duration = 300.0
     """How often the server is asked what it keeps although nothing hints at a change."""
@@ -172,13 +172,13 @@ class Identities(SettingsGroup):
     service_account: str = Field(default="dray-node-agent", min_length=1)
     """The service account of all node-agents, in dray's namespace."""
     audience: str = Field(default="dray-nats", min_length=1)
-    """For which their projected tokens are made."""
+    """The audience of their projected tokens."""
     lifetime: Duration = Field(default=3600.0, ge=60, le=3600)
     """How long a connection lasts before its token is checked again."""
 
 
 class ControllerSettings(Settings):
-    """All of it."""
+    """All settings."""
 
     lease: Lease = Lease()
     execution: ExecutionSettings = ExecutionSettings()

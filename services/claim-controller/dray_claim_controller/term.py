@@ -1,7 +1,7 @@
-"""One term of leadership: from an empty bus or a full one to facts, decisions and reports.
+"""One term of leadership: makes facts, decisions and reports, from an empty or a full bus.
 
-What starts a term is also what repairs one: whatever is lost (the facts, a log, the Lease),
-the term ends and the next begins by reading what is there.
+The start of a term also repairs: whatever is lost (the facts, a log, the Lease), the term ends, and
+the next one begins by reading what is there.
 """
 
 import asyncio
@@ -50,11 +50,11 @@ from dray_claim_controller.templates.reconciler import TemplateReconciler
 
 _ENDINGS = ("done", "failed", "stopped")
 _MOST_REST_S = 0.05
-"""Between two publications."""
+"""The longest rest between two publications."""
 
 
 class FactsLostError(TemporaryError):
-    """The stream of facts is missing or another one: everything must be published again."""
+    """The stream of facts is missing or was replaced: everything must be published again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class LeaderTerm:
         self.trimmer = self._make_trimmer()
         self.store_status = StoreStatus(clock)
         self.pools: PoolReconciler | None = None
-        """Once the term runs."""
+        """None before the term runs."""
         self.preparation = PreparationReconciler(
             kube,
             informers,
@@ -262,14 +262,16 @@ class LeaderTerm:
             await self.executor.close()
 
     async def _begin(self) -> str:
-        """Streams, what was published, what exists; then ``created`` of the facts' stream."""
+        """Make the streams, read what was published, and wait for what exists. Returns ``created``
+        of the facts' stream."""
         informers = self._dependencies.informers
         for spec in self._dependencies.settings.streams.specs():
             await self._ensure(spec)
         created = await self._facts_created()
         await self.publisher.begin(created)
         if await self._facts_created() != created:
-            # The term was begun on another stream than it names, where it fences nobody out.
+            # The term was begun on another stream than the one that it names, and fences nobody out
+            # there.
             raise FactsLostError(f"the stream {FACTS_STREAM} was created again; beginning again")
         self.epochs.facts_are(created)
         await informers.synced()
@@ -294,7 +296,7 @@ class LeaderTerm:
                 raise
             log = structlog.get_logger()
             (log.debug if spec.name in self._unlimited else log.warning)(
-                "NATS can't set storage aside for a stream, which is kept without a limit in "
+                "NATS can't reserve storage for a stream, so the stream has no limit in "
                 "bytes; raise max_file_store of nats-server, or lower DRAY_STREAMS__…",
                 stream=spec.name,
                 bytes=spec.max_bytes,
@@ -310,7 +312,8 @@ class LeaderTerm:
         return state.created
 
     def _remember_given_up(self) -> None:
-        """What earlier terms have given up, and no other: this process may have missed some."""
+        """Take over what earlier terms have given up, and nothing else: this process may have
+        missed some."""
         informers, published = self._dependencies.informers, self.publisher.given_up()
         for uid in [uid for uid in informers.cache.given_up if uid not in published]:
             informers.give_up(uid, None)
@@ -445,7 +448,7 @@ class LeaderTerm:
             try:
                 state = await self._dependencies.bus.state(FACTS_STREAM)
             except BusUnavailableError:
-                # Merely away: what is under way goes on, and the next look decides.
+                # The bus is only away: what is under way goes on, and the next look decides.
                 continue
             if state is None or state.created != created:
                 raise FactsLostError(
@@ -506,8 +509,8 @@ class LeaderTerm:
 
 
 async def run_terms(begin: Callable[[], LeaderTerm], clock: Clock) -> None:
-    """Lead until cancelled, or until another leads by the facts: then the Lease is
-    looked at before the next term, which would end the other's."""
+    """Lead until cancelled, or until the facts say that another leads. Then the Lease is looked at
+    before the next term, which would end the other's term."""
     backoff = Backoff(0.1, 5.0)
     while True:
         term = begin()

@@ -1,7 +1,7 @@
 """The claim-controller's spans in pods' traces: template, claim, execution, rollback.
 
-Sampled pods alone cost anything. Attributes are named by OpenTelemetry's conventions for
-Kubernetes and messaging where those know the thing, else ``dray.…``.
+Only sampled pods cost anything. Attributes are named by OpenTelemetry's conventions for Kubernetes
+and messaging if these define a name, else ``dray.…``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,9 +16,9 @@ from dray.telemetry import Span, is_sampled, start
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim
 
 TRACEPARENT: Final = "traceparent"
-"""The header of a record that tells the position of the decision."""
+"""The header of a record with the decision's position in the trace."""
 MESSAGE_ID: Final = "ce-id"
-"""The header that tells a message's id, for those that it causes."""
+"""The header with a message's id, for the messages that it causes."""
 Attributes = dict[str, str | int | float | bool]
 
 
@@ -43,7 +43,8 @@ def is_traced(pod: CachedPod | None) -> TypeGuard[CachedPod]:
 
 @contextmanager
 def publishing(fact: Fact, pod: CachedPod, *, first: bool) -> Iterator[str]:
-    """Around the publication of a fact about a traced pod: the ``traceparent`` to send with it.
+    """A context for the publication of a fact about a traced pod; gives the ``traceparent`` to send
+    with it.
 
     The ``first`` fact about a pod's claim is a span: from here on the allocator can know it.
     """
@@ -71,7 +72,7 @@ def rollback_span(
     attempt: int,
     reason: str,
 ) -> Iterator[None]:
-    """Around the rollback of an attempt: part of the pod's trace, and linked to the
+    """A span around the rollback of an attempt: part of the pod's trace, and linked to the
     execution that had marked the claim, if one had."""
     position = _position(pod) if pod is not None else ""
     if not is_sampled(position):

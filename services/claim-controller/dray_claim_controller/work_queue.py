@@ -1,8 +1,8 @@
 """Keyed work: fair between groups, one worker per key, a backoff of its own for each key.
 
-After client-go's work queue: a key that is added twice before its turn is worked on once, and one
-that is added while it is worked on is worked on again. Besides, groups (namespaces) take turns,
-and what takes long counts for its own group alone.
+Like client-go's work queue: a key that is added twice before its turn is worked on once, and one
+that is added while it is worked on is worked on again. In addition, groups (namespaces) take turns,
+and slow work counts only for its own group.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ _Turns = OrderedDict[str, deque[Callable[[Slot], bool]]]
 
 
 class FairSlots:
-    """Slots for which groups wait in turn, so that none waits for more than one piece of work of
-    each other.
+    """Slots that groups get in turn, so that no group waits for more than one piece of work of each
+    other group.
 
-    What has held its slot for ``patience_s`` is slow: its slot is given to the next, and it counts
-    for its own group only, which has as many slots at most as there are for all.
+    Work that has held its slot for ``patience_s`` is slow: its slot is given to the next, and it
+    counts only for its own group. A group never has more slots than there are for all groups.
     """
 
     def __init__(self, clock: Clock, total: int, *, patience_s: float = _PATIENCE_S) -> None:
@@ -53,16 +53,18 @@ class FairSlots:
         self._total = total
         self._patience_s = patience_s
         self._waiting: tuple[_Turns, _Turns] = (OrderedDict(), OrderedDict())
-        """By group, in the order of their turns; the second ones when nobody waits in the first."""
+        """Waiting work by group, in the order of turns. The second is served when nobody waits in
+        the first."""
         self._quick: dict[Slot, None] = {}
-        """Keys that count for all, oldest first."""
+        """Slots that count for all groups, oldest first."""
         self._held: dict[str, int] = {}
-        """By group, slow ones included."""
+        """The number of slots by group, slow ones included."""
         self._alarm: asyncio.Task[None] | None = None
 
     def request(self, group: str, start: Callable[[Slot], bool], *, later: bool = False) -> None:
-        """Have ``start`` called with a slot, to be given back by ``leave``, when it is the group's
-        turn, ``later`` when nothing else waits; it returns False if it needs none any more."""
+        """Have ``start`` called with a slot when it is the group's turn; if ``later``, when nothing
+        else waits. ``leave`` gives the slot back. ``start`` returns False if it needs no slot any
+        more."""
         self._waiting[later].setdefault(group, deque()).append(start)
         self._serve()
 
@@ -76,7 +78,7 @@ class FairSlots:
 
     @contextlib.asynccontextmanager
     async def held(self, group: str) -> AsyncIterator[None]:
-        """Wait for a slot, and give it back."""
+        """Wait for a slot, and give it back after the block."""
         granted: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
 
         def start(slot: Slot) -> bool:
@@ -132,8 +134,8 @@ class FairWorkQueue(Generic[K]):
 
     ``handle`` returns when nothing is left to be done. When it raises a TemporaryError or any
     KubeError, the key rests, longer each time, and is handled again: what it is about may be gone
-    by then. So it does after an error that nobody foresaw, which is logged: one object's content
-    must not end the work on all others. Any other error of dray ends ``run``.
+    by then. The same happens after an unforeseen error, which is logged: one object's content must
+    not end the work on all others. Any other error of dray ends ``run``.
     """
 
     def __init__(
@@ -183,8 +185,8 @@ class FairWorkQueue(Generic[K]):
         return len(self._rests)
 
     def add(self, key: K, *, later: bool = False) -> None:
-        """Work on the key when it is its turn, ``later`` when nothing else waits. A key that rests
-        continues to rest, unless ``add_ends_rest``."""
+        """Work on the key when it is its turn; if ``later``, when nothing else waits. A key that
+        rests continues to rest, unless ``add_ends_rest``."""
         if self._add_ends_rest:
             self._rests.pop(key, None)
         if key in self._busy:
@@ -195,7 +197,7 @@ class FairWorkQueue(Generic[K]):
                 self._request(key)
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """Work on the key when so much time has passed, unless it is to be worked on already."""
+        """Work on the key after ``delay_s`` seconds, unless it is to be worked on already."""
         if key in self._busy:
             self._again[key] = None
         elif key not in self._queued and key not in self._rests:

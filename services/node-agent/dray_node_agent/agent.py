@@ -30,10 +30,10 @@ from dray_node_agent.settings import NodeGroup
 from dray_node_agent.slice_publisher import SlicePublisher
 
 _ENFORCE_EVERY_S = 1.0
-"""How often it is looked whether enforcers are ready."""
+"""How often the agent checks whether enforcers are ready."""
 _UNREGISTERED = "the kubelet has not called yet"
 ORDER_EVERY_S = 5.0
-"""How often the order of devices follows the prepared claims, at most."""
+"""Shortest time between two changes of the order of devices by the prepared claims."""
 
 
 class NodeAgent:
@@ -50,9 +50,9 @@ class NodeAgent:
         enforcement: CardEnforcement | None = None,
         claims: Callable[[], Iterable[PreparedClaim]] = tuple,
     ) -> None:
-        """``publishing``: held by the one agent of the node that publishes; None: there is only
-        this one. ``enforcement``: None: nothing is set up on the node. ``claims``: those that are
-        prepared now."""
+        """``publishing``: the lock that the node's publishing agent holds; None: there is only
+        this agent. ``enforcement``: None: nothing is set up on the node. ``claims``: the claims
+        that are prepared now."""
         self._node = node
         self._gpus = gpus
         self._publisher = publisher
@@ -61,17 +61,17 @@ class NodeAgent:
         self._enforcement = enforcement or NoEnforcement()
         self._claims = claims
         self._suspected: frozenset[str] = frozenset()
-        """GPUs with foreign processes at the last look; a process may outlive its claim a bit."""
+        """GPUs with foreign processes at the last check; a process may outlive its claim a bit."""
         self._foreign: frozenset[str] = frozenset()
         self._enforced: Enforcement | None = None
-        """What the problems below are of; None: they are not known yet."""
+        """The enforcement that has the problems below; None: they are not known yet."""
         self._problems: Mapping[str, str] = {}
         self._driver_snapshot: GpuSnapshot | None = None
-        """As it was read, without the problems of enforcers."""
+        """The snapshot as it was read, without the problems of enforcers."""
         self._snapshot: GpuSnapshot | None = None
         self._state: NodeState | None = None
         self._inventory: NodeInventory | None = None
-        """Of both; it computes its GPUs once."""
+        """Made from snapshot and state; it is kept because it computes its GPUs only once."""
         self._server: ClusterObserved | None = None
         self._read = asyncio.Event()
         self._registered = asyncio.Event()
@@ -81,20 +81,20 @@ class NodeAgent:
         self._enforce = asyncio.Event()
         self._restored = asyncio.Event()
         self._in_use: Mapping[str, float] = {}
-        """The devices in use by which the published ones are ordered."""
+        """The use of devices by which the published devices are ordered."""
         self._ordered_until_s = 0.0
-        """By the loop's clock; until then the order stays."""
+        """The order of devices stays until this time of the event loop's clock."""
         self._next_order: asyncio.TimerHandle | None = None
         self._log = structlog.get_logger().bind(node=node.name)
         self.generation = 0
-        """The published generation of the pool; 0 before."""
+        """The published generation of the pool; 0 before the first publication."""
         self.registration = _UNREGISTERED
         """Empty once the kubelet has registered the plugin."""
         self.usage: tuple[GpuUsage, ...] = ()
-        """The use of the GPUs as it was read last; empty while it can't be read."""
+        """The last read use of the GPUs; empty while it can't be read."""
         self.gpus_problem = "the GPUs have not been read yet"
         self.publishing_problem = "nothing has been published yet"
-        """Empty also while another agent of this node publishes."""
+        """Also empty while another agent of this node publishes."""
 
     def inventory(self) -> NodeInventory | None:
         """The GPUs and the node's state now; None until both are known."""
@@ -134,8 +134,9 @@ class NodeAgent:
             self._wake.set()
 
     def on_claims(self) -> None:
-        """The prepared claims changed: by them a cordoned node is drained at once, and devices that
-        kube-scheduler allocates are ordered within ``ORDER_EVERY_S``."""
+        """Take a change of the prepared claims. A cordoned node publishes at once, because it may
+        be drained now. Devices that kube-scheduler allocates are ordered within
+        ``ORDER_EVERY_S``."""
         if self._state is None:
             return
         if self._state.unschedulable:
@@ -150,8 +151,8 @@ class NodeAgent:
         self._wake.set()
 
     def _devices_in_use(self, snapshot: GpuSnapshot, state: NodeState) -> Mapping[str, float]:
-        """As they are now, or a bit earlier: each other order is a write, after which
-        kube-scheduler tries all pods again that wait for devices."""
+        """The devices in use now, or a bit earlier: each new order is a write, after which
+        kube-scheduler retries all pods that wait for devices."""
         now_s = asyncio.get_running_loop().time()
         if state.unschedulable or now_s >= self._ordered_until_s:
             published = NodeInventory(snapshot, state).published_gpus
@@ -165,7 +166,7 @@ class NodeAgent:
         self._wake.set()
 
     def on_registered(self, problem: str) -> None:
-        """Take the kubelet's registration result; it may have deleted the slices before."""
+        """Take the kubelet's registration result; the kubelet may have deleted the slices."""
         self.registration = problem
         if not problem:
             self._reporter.registered()
@@ -196,9 +197,9 @@ class NodeAgent:
             self._wake_health()
 
     async def enforce(self) -> None:
-        """Loop: set up what holds programs to their shares; a device without it is not offered.
+        """Loop: set up the enforcers of shares; a device without its enforcer is not offered.
 
-        It begins once it is known which devices earlier claims use."""
+        It starts once the agent knows which devices earlier claims use."""
         await self._read.wait()
         await self._restored.wait()
         while True:
@@ -223,7 +224,7 @@ class NodeAgent:
             self._take_snapshot(self._driver_snapshot)
 
     def _is_enforced(self, state: NodeState) -> bool:
-        """Whether it is known which devices the enforcer is ready for."""
+        """Whether the agent knows which devices the enforcer is ready for."""
         needs_node = state.enforcement.enforcer in NEEDS_NODE
         return not needs_node or self._enforced == state.enforcement
 
@@ -248,7 +249,7 @@ class NodeAgent:
         if (snapshot := self._driver_snapshot) is None or not self._restored.is_set():
             return
         found: frozenset[str] = frozenset()
-        # MPS has a process of its own on each GPU, also while no claim is.
+        # MPS runs its own process on each GPU, even if no claim is prepared there.
         if self._state is None or self._state.enforcement.enforcer != MPS:
             claimed = {device.device for claim in self._claims() for device in claim.devices}
             found = foreign_gpus(snapshot, self.usage, claimed, self._suspected)
@@ -262,8 +263,8 @@ class NodeAgent:
     async def publish(self) -> None:
         """Loop: publish slices and report health after changes.
 
-        The first time once the kubelet has registered the plugin: it would refuse pods that get
-        these devices earlier, and try them again only after a minute.
+        The first publication waits until the kubelet has registered the plugin. Before that, the
+        kubelet would refuse pods that get these devices, and retry them only after a minute.
         """
         await self._wait_for_gpus_and_state()
         await self._registered.wait()
@@ -298,7 +299,7 @@ class NodeAgent:
                 await self._woken_within(self._node.resync)
 
     async def watch_slices(self) -> None:
-        """Loop: compare again after any change of the slices; a starting kubelet deletes them."""
+        """Loop: compare the slices after each change of them; a starting kubelet deletes them."""
         backoff = Backoff(most_s=self._node.resync)
         while True:
             try:
@@ -331,8 +332,8 @@ class NodeAgent:
     async def serve_device_plugin(
         self, loops: Mapping[str, Callable[[], Coroutine[Any, Any, None]]], lock: AgentLock
     ) -> None:
-        """Run the loops once earlier claims are restored, and no other agent of this node runs
-        them: the kubelet takes the end of an old one for the end of the new one."""
+        """Run the loops once earlier claims are restored and no other agent of this node runs
+        them: the kubelet would take the end of the old plugin for the end of the new one."""
         await self._restored.wait()
         await self._read.wait()
         async with lock.held(), asyncio.TaskGroup() as group:

@@ -83,8 +83,8 @@ async def run(settings: NodeAgentSettings) -> None:
 
 @contextlib.contextmanager
 def prepared_folders(node: NodeGroup) -> Iterator[None]:
-    """The node's folders, without what killed agents have left. Raises ForeignAgentError,
-    FolderError."""
+    """Check the node's folders, and remove what killed agents have left. Raises
+    ForeignAgentError, FolderError."""
     own = plugin_dir(node.plugins_dir, DRIVER)
     with contextlib.ExitStack() as stack:
         try:
@@ -126,8 +126,8 @@ async def _run(settings: NodeAgentSettings) -> None:
 async def connect_bus(
     settings: NodeAgentSettings, node: NodeGroup, *, wait_s: float | None = 0.0
 ) -> jetstream.JetStreamBus:
-    """The connection of one node's agent, under the node's identity; it may come later. ``wait_s``:
-    see ``jetstream.connect``."""
+    """Connect one node's agent to the bus, under the node's identity; the connection may come
+    later. ``wait_s``: see ``jetstream.connect``."""
     return await jetstream.connect(
         settings.nats.url,
         name=f"{SERVICE} {node.name}",
@@ -140,7 +140,7 @@ async def connect_bus(
 
 
 def open_gpus(node: NodeGroup) -> GpuReader:
-    """The GPUs of the settings."""
+    """The GPUs that the settings describe."""
     if node.board == "simulated":
         health_file = node.health_file or node.state_dir / "unhealthy"
         return GpuReader(
@@ -225,7 +225,7 @@ def assemble(
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What one node's agent is made of, apart from what serves the kubelet."""
+    """The parts of one node's agent, except those that serve the kubelet."""
 
     node: NodeGroup
     kube: Kube

@@ -1,4 +1,4 @@
-"""Sets up what holds programs to their shares on the node, outside their containers."""
+"""Sets up the enforcers that work on the node, outside the containers."""
 
 from typing import Final, Protocol
 
@@ -16,11 +16,11 @@ NEEDS_NODE: Final = (MPS, TIME_SLICE)
 
 
 class CardEnforcement(Protocol):
-    """What sets up an enforcer on the node's cards."""
+    """Sets up an enforcer on the node's cards."""
 
     async def apply(self, snapshot: GpuSnapshot, state: NodeState) -> Problems | None:
-        """Set up what the node's pool asks for. Call it again: what failed is tried again. None:
-        not known yet."""
+        """Set up the enforcer that the node's pool asks for. Call it again to retry what failed.
+        None: the problems are not known yet."""
 
 
 class NoEnforcement:
@@ -41,7 +41,7 @@ class NodeEnforcement:
         """The time slice that this process has set, by UUID."""
 
     async def apply(self, snapshot: GpuSnapshot, state: NodeState) -> Problems | None:
-        """As the protocol says. Daemons that are no longer asked for end with their last claim."""
+        """See ``CardEnforcement``. A daemon that is no longer wanted ends with its last claim."""
         daemons = await self._daemons.apply(snapshot, state)
         if state.enforcement.enforcer == MPS:
             return daemons

@@ -34,7 +34,7 @@ def _xid(gpu: Gpu, usage: GpuUsage) -> float | None:
 
 _GAUGES: Final[Mapping[str, tuple[str, _Value]]] = {
     "FB_USED": ("Memory in use, in MiB.", _used_mib),
-    "FB_FREE": ("Memory that is free, in MiB.", _free_mib),
+    "FB_FREE": ("Free memory, in MiB.", _free_mib),
     "GPU_UTIL": ("Time in which a kernel ran, in percent.", lambda _, use: use.gpu_percent),
     "MEM_COPY_UTIL": (
         "Time in which memory was read or written, in percent.",
@@ -51,13 +51,14 @@ _COUNTERS: Final[Mapping[str, tuple[str, _Value]]] = {
         "Energy since the driver was loaded, in mJ.",
         lambda _, use: use.energy_mj,
     ),
-    "ECC_SBE_VOL_TOTAL": ("Corrected errors of memory.", lambda _, use: use.ecc_corrected),
-    "ECC_DBE_VOL_TOTAL": ("Uncorrected errors of memory.", lambda _, use: use.ecc_uncorrected),
+    "ECC_SBE_VOL_TOTAL": ("Corrected memory errors.", lambda _, use: use.ecc_corrected),
+    "ECC_DBE_VOL_TOTAL": ("Uncorrected memory errors.", lambda _, use: use.ecc_uncorrected),
 }
 
 
 class GpuUsageCollector(Collector):
-    """A series for each GPU and each container that has it; without one, the pod is empty."""
+    """One series for each GPU and each container that has it. A GPU that no container has gets one
+    series with an empty pod."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class GpuUsageCollector(Collector):
         usage: Callable[[], tuple[GpuUsage, ...]],
         holders: Callable[[], Mapping[str, tuple[HoldingContainer, ...]]],
     ) -> None:
-        """The functions give what is known now."""
+        """The functions return what is known now."""
         self._node = node
         self._snapshot = snapshot
         self._usage = usage

@@ -56,10 +56,14 @@ class AgentCollector(Collector):
         health.add_metric(["unhealthy"], unhealthy)
         yield health
         yield GaugeMetricFamily(
-            "dray_node_pool_generation", "Generation published.", value=self._agent.generation
+            "dray_node_pool_generation",
+            "Published generation of the pool.",
+            value=self._agent.generation,
         )
         yield GaugeMetricFamily(
-            "dray_node_claims_prepared", "Claims held.", value=len(self._preparer.claims)
+            "dray_node_claims_prepared",
+            "Claims that are prepared on this node.",
+            value=len(self._preparer.claims),
         )
         yield GaugeMetricFamily(
             "dray_node_fields_dropped",
@@ -73,7 +77,7 @@ class AgentCollector(Collector):
         )
         yield CounterMetricFamily(
             "dray_node_events_dropped",
-            "Timeline events dropped while the bus was away.",
+            "Timeline events dropped while the bus was unavailable.",
             value=self._reporter.dropped_events,
         )
 

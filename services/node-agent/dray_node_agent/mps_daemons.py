@@ -1,4 +1,4 @@
-"""Keeps the pods of the node's MPS daemons."""
+"""Creates and deletes the pods of the node's MPS daemons."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -30,7 +30,7 @@ from dray_node_agent.node_pods import NodePods
 
 class MpsDaemons:
     """The daemons of one node. ``template``: file with the manifest of a daemon's pod; ``in_use``:
-    the devices with prepared claims, of all agents of the node."""
+    the devices with claims that any agent of the node has prepared."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class MpsDaemons:
         self._log = structlog.get_logger()
 
     async def apply(self, snapshot: GpuSnapshot, state: NodeState) -> dict[str, str] | None:
-        """Write what is missing; by device, why its daemon can't be used now. None: not known
-        yet."""
+        """Create and delete pods as planned. Returns, by device, why its daemon can't be used now;
+        None: not known yet."""
         if not self._pods.are_listed:
             return None
         try:
@@ -88,7 +88,7 @@ class MpsDaemons:
         try:
             await self._kube.create(PODS, pod, self._namespace)
         except AlreadyExistsError:
-            return None  # not seen yet, or of another agent of this node
+            return None  # not seen yet, or created by another agent of this node
         except KubeError as error:
             return f"its MPS daemon can't be started: {error}"
         self._log.info("MPS daemon started", pod=name)

@@ -24,7 +24,7 @@ class NodePods:
         return self._pods.get(uid)
 
     def all(self) -> list[Object]:
-        """The pods that were seen, in the same form."""
+        """The pods that were seen, in the form that ``get`` returns."""
         return list(self._pods.values())
 
     async def run(self) -> None:

@@ -30,8 +30,8 @@ _REPORT_TIMEOUT_S = 5.0
 _REPEAT_S = 10.0
 """After this time a report is repeated."""
 _TELL_PREPARED_AFTER_S = 0.5
-"""How long claims are collected before it is reported that they are prepared: the leader wants to
-know it within two seconds."""
+"""How long prepared claims are collected before they are reported: the leader wants to know them
+within two seconds."""
 _TELL_PREPARED_FOR_S = 30.0
 USAGE_EVERY_S = 15.0
 """How often the use of the GPUs is published."""
@@ -40,12 +40,12 @@ _MAX_QUEUED_EVENTS = 1000
 
 
 class NodeFollower:
-    """Passes every published state of ``node`` to ``on_state``; no pool once the node is deleted.
+    """Passes every published state of ``node`` to ``on_state``; a deleted node has no pool.
 
-    ``on_server`` gets the API server's features, ``on_generation`` the generations that were
-    reported for the node before, also by an agent that lost its disk. ``on_lost`` is called when
-    the facts stream is missing or was recreated. If the node's inventory has a tombstone, the
-    returned node reports a generation above it.
+    ``on_server`` gets the API server's features. ``on_generation`` gets the generations that were
+    reported for the node before, also by an agent that has lost its disk since. ``on_lost`` is
+    called when the facts stream is missing or was recreated. If a deleted node comes back, it
+    reports a generation above the one in its inventory's tombstone.
     """
 
     def __init__(
@@ -148,8 +148,8 @@ class NodeReporter:
         )
 
     def registered(self) -> None:
-        """Report that the kubelet has registered the plugin: pods may wait for it, also those that
-        were prepared for a kubelet which has ended."""
+        """Report that the kubelet has registered the plugin: pods may wait for that, including pods
+        that were prepared for a kubelet which has ended."""
         self._prepared_s.clear()
         self._registered_unix_s = self._clock.now_unix_s()
         if self._inventory is not None:
@@ -202,7 +202,7 @@ class NodeReporter:
 
     async def report_inventory(self) -> None:
         """Loop: report the latest inventory until the leader has published it, and again every
-        ``_REPEAT_S``: an agent that is not heard counts as silent."""
+        ``_REPEAT_S``: an agent that sends no reports counts as silent."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_REPEAT_S):
@@ -217,8 +217,8 @@ class NodeReporter:
             await self._until_done(partial(self._store_event, event))
 
     async def report_usage(self, usage: Callable[[], Sequence[GpuUsage]]) -> None:
-        """Loop: publish the use of the GPUs; what can't be published now is too old later. It is
-        for people: a bus that does not let it through, of an earlier release, changes nothing."""
+        """Loop: publish the use of the GPUs. A use that can't be published now is dropped: it would
+        be too old later. Only people read it, so a bus of an earlier release may refuse it."""
         known = ""
         while True:
             if gpus := tuple(_used(one) for one in usage()):

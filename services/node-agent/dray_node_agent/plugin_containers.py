@@ -1,9 +1,9 @@
-"""Gives containers the GPUs of their pod's claim when the kubelet starts them by the device plugin.
+"""Gives containers that use the device plugin the GPUs of their pod's claim when they start.
 
 ``Allocate`` does not say for which pod it is called, so it answers with the name of a CDI device
 that does not exist yet. ``PreStartContainer`` comes before each start of the container, and by then
 the kubelet's pod resources API says which pod has the ids: the claim of that pod is prepared, and
-the CDI device is written. A pod that dray did not decide about starts no container.
+the CDI device is written. If dray did not decide about a pod, its containers do not start.
 """
 
 import asyncio
@@ -53,11 +53,11 @@ class PluginSources:
     refresh: Callable[[], Awaitable[object]]
     """Reads again which claims other agents of the node have prepared."""
     allocated: Callable[[], Awaitable[Sequence[ListedContainer]]]
-    """What the kubelet has given to containers."""
+    """Lists the ids that the kubelet has given to containers."""
 
 
 class PluginContainers:
-    """The containers of this node that get GPUs by the device plugin."""
+    """The containers of this node that get GPUs through the device plugin."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class PluginContainers:
     async def start(self, resource: str, ids: Collection[str]) -> None:
         """Write the CDI device of a container that is about to start. Raises DrayError, OSError."""
         container = container_of(await self._sources.allocated(), resource, ids)
-        # The watch may still show an earlier pod of the same name, whose GPUs are given away.
+        # The watch may still show an earlier pod of the same name, which has lost its GPUs.
         pod = await self._kube.get(PODS, container.pod, container.namespace)
         require_decision(pod, resource)
         claim = await self._prepared(pod)
@@ -126,7 +126,7 @@ class PluginContainers:
         await asyncio.to_thread(self._write, min(ids), claim)
 
     async def release(self) -> None:
-        """Loop: unprepare the claims of pods that have ended. No kubelet asks for it."""
+        """Loop: unprepare the claims of pods that have ended. The kubelet does not ask for it."""
         while True:
             try:
                 await self._release_once()
@@ -157,7 +157,7 @@ class PluginContainers:
             return (pod.get("status") or {}).get("phase") in TERMINAL_PHASES
         if not self._pods.are_listed:
             return False
-        # The watch may be behind; without its pod, Kubernetes deletes the claim.
+        # The watch may be behind. Kubernetes deletes the claim once its pod is gone.
         try:
             await self._kube.get(CLAIMS, claim.name, claim.namespace)
         except NotServedError:
@@ -183,7 +183,7 @@ class PluginContainers:
                 f"node-agent has no record of {first_id}, which the kubelet gave to a container: "
                 "delete the pod and create it again"
             )
-        # First the record: after a crash another pod with these ids gets another CDI device.
+        # The record comes first: after a crash another pod with these ids gets another CDI device.
         self._records.assign(first_id, claim.uid)
         device = {"name": record.cdi_device, "containerEdits": container_edits(claim)}
         self._cdi.write(record.cdi_device, spec_of([device], kind=CONTAINER_KIND))

@@ -18,7 +18,7 @@ class NodeGroup(SettingsGroup):
     model: str = "H100"
     """Model of simulated GPUs."""
     count: int = Field(default=8, ge=0, le=256)
-    """How many simulated GPUs."""
+    """Number of simulated GPUs."""
     mig: str = ""
     """MIG profile of the instances into which simulated GPUs are divided, such as ``1g.10gb``;
     empty: they are not divided."""
@@ -26,24 +26,24 @@ class NodeGroup(SettingsGroup):
     """How busy simulated GPUs are, such as ``20-90/300s``: between 20 and 90 percent, in waves of
     300 s; empty: they are idle."""
     driver_root: Path | None = None
-    """Where the file system is mounted in which NVIDIA's driver is installed; absent: this one."""
+    """Mount point of the file system in which NVIDIA's driver is installed; absent: this one."""
     driver_host_root: Path = Path("/")
-    """The same folder on the node: ``/``, or of the GPU operator ``/run/nvidia/driver``."""
+    """The same folder on the node: ``/``, or ``/run/nvidia/driver`` with the GPU operator."""
     sysfs: Path = Path("/sys")
     """Where the kernel describes the PCI bus."""
     health_file: Path | None = None
-    """File of unhealthy simulated GPUs; default: ``unhealthy`` in the state folder."""
+    """File that lists unhealthy simulated GPUs; default: ``unhealthy`` in the state folder."""
     stand_in_device: Path | None = None
     """Device file of the node, such as ``/dev/fuse``, that containers see as ``/dev/nvidia0`` and
     so on for simulated GPUs; default: they see no device file."""
     mps_template: Path | None = None
     """File with the manifest of an MPS daemon's pod; absent: MPS can't be used here."""
     device_plugin: bool = False
-    """Whether this agent is a device plugin, too, for pods without Dynamic Resource Allocation."""
+    """Whether this agent is also a device plugin, for pods without Dynamic Resource Allocation."""
     device_plugins_dir: Path = Path("/var/lib/kubelet/device-plugins")
     pod_resources_socket: Path | None = None
-    """Where the kubelet says which containers have which devices; default:
-    ``pod-resources/kubelet.sock`` in the parent of the folder of plugins."""
+    """Socket on which the kubelet says which containers have which devices; default:
+    ``pod-resources/kubelet.sock`` in the parent of ``plugins_dir``."""
     plugins_dir: Path = Path("/var/lib/kubelet/plugins")
     registry_dir: Path = Path("/var/lib/kubelet/plugins_registry")
     cdi_dir: Path = Path("/var/run/cdi")
@@ -64,7 +64,7 @@ class NodeGroup(SettingsGroup):
     nvml_timeout: Duration = DEADLINE_S
     """How long reading all GPUs may take before the agent says that the driver hangs."""
     grace: Duration = 5.0
-    """How long calls in flight may take at the end."""
+    """How long calls in flight may take when the agent stops."""
 
     @property
     def pod_resources(self) -> Path:

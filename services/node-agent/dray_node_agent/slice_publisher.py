@@ -62,7 +62,8 @@ class SlicePublisher:
         return tuple(sorted(path_text(path) for path in self._dropped))
 
     def expect(self, server: ClusterObserved) -> None:
-        """Take the server's features: publish fields again that it dropped once and keeps now."""
+        """Take the server's features. Fields that it once dropped and keeps now are published
+        again."""
         self._joint_counters = has_joint_counters(server)
         self._dropped -= now_kept(self._dropped, server)
 

@@ -1,4 +1,4 @@
-"""What /metrics says of the webhook besides its reviews."""
+"""The webhook's metrics, except those of its reviews."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from dray_webhook.service.tls import ServerTls
 
 
 class WebhookCollector(Collector):
-    """Computes the metrics at each scrape; ``events`` are those that are not published yet."""
+    """Computes the metrics at each scrape. ``events``: the events that are not published yet."""
 
     def __init__(self, events: Backlog, tls: ServerTls) -> None:
         self._events = events

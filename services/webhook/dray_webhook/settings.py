@@ -17,26 +17,25 @@ class WebhookGroup(SettingsGroup):
     port: int = Field(default=8443, ge=0, le=65_535)
     """0: any free port."""
     certificate_dir: Path = Path("/var/run/dray/webhook")
-    """ca.crt, tls.crt and tls.key are made here if they are absent."""
+    """ca.crt, tls.crt and tls.key are created in this folder if they are absent."""
     sans: CommaList = ()
-    """DNS names and addresses that the certificate must have. One that is made here has 127.0.0.1
-    and localhost, too."""
+    """DNS names and addresses that the certificate must have. A certificate that is created here
+    also has 127.0.0.1 and localhost."""
     lookup_timeout: Duration = Field(default=0.3, gt=0, le=5)
-    """Limit of all look-ups before one answer, together."""
+    """Time limit for all look-ups of one answer together."""
     sampling_ratio: float = Field(default=1.0, ge=0, le=1)
-    """Share of pods whose trace is recorded; the webhook decides it for all services."""
+    """Share of pods whose trace is recorded; the webhook decides this for all services."""
     body_limit: ByteSize = Field(default=parse_bytes("8MiB"), gt=0)
     """Enough for an old and a new object of 1.5 MiB each, with JSON escapes."""
     service_users: CommaList = LOCAL_SERVICE_USERS
     """Users who may write the annotations that only dray writes, in addition to the
     claim-controller's ServiceAccount in dray's namespace."""
     scheduler_names: CommaList = DEFAULT_SCHEDULER_NAMES
-    """``schedulerName`` of pods that are dray's to schedule; with ``volcano``, if Volcano is
-    absent."""
+    """``schedulerName`` of pods that dray schedules; includes ``volcano`` if Volcano is absent."""
     gpu_resources: CommaList = ()
-    """Resources of containers, such as ``nvidia.com/gpu``, that mean whole GPUs of dray."""
+    """Container resources, such as ``nvidia.com/gpu``, that mean whole GPUs of dray."""
     device_plugin: bool = False
-    """Whether node-agents are device plugins, too: pods without Dynamic Resource Allocation get
+    """Whether node-agents are also device plugins: pods without Dynamic Resource Allocation get
     their GPUs through them."""
     event_queue: int = Field(default=1000, gt=0)
     """``pod.requested`` events kept while the bus is away."""

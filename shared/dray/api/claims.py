@@ -1,4 +1,4 @@
-"""Claims, what is allocated to them, and the attempts to do so."""
+"""Claims, their allocations, and the attempts to allocate devices to them."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -30,7 +30,7 @@ class DeviceToleration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True
 
     key: str = always_written("")
     operator: str = always_written("")
-    """``Exists``, or ``Equal``, which an empty one stands for."""
+    """``Exists`` or ``Equal``; empty means ``Equal``."""
     value: str = always_written("")
     effect: str = always_written("")
     seconds: int | None = None
@@ -38,7 +38,7 @@ class DeviceToleration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True
     def tolerates(self, taint: Taint) -> bool:
         """Whether it covers ``taint``; an empty effect or key covers all.
 
-        Other than a pod's toleration, one without a key need not be ``Exists``
+        Unlike a pod's toleration, one without a key need not be ``Exists``
         (``ToleratesTaint`` of k8s.io/dynamic-resource-allocation/resourceclaim).
         """
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
@@ -49,12 +49,12 @@ class DeviceToleration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One entry of ``spec.devices.requests``: what it asks for exactly, or its alternatives
-    (``DeviceSubRequest``), which are requests, too."""
+    """One entry of ``spec.devices.requests``: an exact request, or a list of alternatives
+    (``DeviceSubRequest``), which are also requests."""
 
     name: str
     device_class: str
-    """Empty if the request lists alternatives, or is of a kind unknown to dray."""
+    """Empty if the request lists alternatives, or if dray does not know its kind."""
     selectors: tuple[str, ...] = always_written(())
     mode: str = always_written("ExactCount")
     """``allocationMode``: ``ExactCount`` (of ``count`` devices) or ``All``."""
@@ -63,23 +63,23 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """``capacity.requests``: quantities as text, keyed as the device publishes them."""
     tolerations: tuple[DeviceToleration, ...] = always_written(())
     admin_access: bool = always_written(False)
-    """Administrative access to devices, in use or not: consumes nothing."""
+    """Administrative access to devices, whether in use or not. It consumes nothing."""
     derived_attributes: tuple[str, ...] = ()
-    """Names (1.37 alpha); only whether there are any is read."""
+    """Names (1.37 alpha). dray only reads whether there are any."""
     first_available: tuple["DeviceRequest", ...] = ()
     """Alternatives; the first one that is available is used."""
 
     @property
     def alternatives(self) -> tuple["DeviceRequest", ...]:
-        """What it lists, or itself."""
+        """Its alternatives; if it lists none, the request itself."""
         return self.first_available or (self,)
 
 
 UNREAD: Final = "can't be read: "
-"""Prefix of the reason why nothing of a claim's spec is known."""
+"""Prefix of the reason why a claim's spec is unknown."""
 
 TOO_LARGE: Final = "too large for the bus: "
-"""Prefix of the reason why an object's fact lacks the parts that make it too large."""
+"""Prefix of the reason why an object's fact omits the parts that make it too large."""
 
 
 class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
@@ -90,7 +90,8 @@ class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
     config: tuple[OpaqueConfig, ...] = ()
     unsupported: tuple[str, ...] = ()
     in_full: tuple[dict[str, Any], ...] = ()
-    """In facts of earlier releases, until they are read (``dray.messages.earlier``)."""
+    """Only in facts of earlier releases; empty once the fact was read
+    (``dray.messages.earlier``)."""
 
     def alternatives(self) -> Iterator[tuple[DeviceRequest, DeviceRequest]]:
         """Every request, with itself or each of its alternatives."""
@@ -105,7 +106,7 @@ class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def too_large(self) -> str:
-        """Why the bus has only what the claim holds; empty if it has the whole claim."""
+        """Why the bus has only the claim's allocation; empty if it has the whole claim."""
         return self._reason(TOO_LARGE)
 
     def _reason(self, prefix: str) -> str:
@@ -134,17 +135,17 @@ class AllocatedDevice(msgspec.Struct, frozen=True, gc=False):
     admin_access: bool = False
     """Administrative access: consumes nothing."""
     terms: DeviceTerms | None = None
-    """None: there are none."""
+    """None: it has no terms."""
 
 
 class Allocation(msgspec.Struct, frozen=True, gc=False):
-    """What a claim holds. ``node`` is empty unless exactly one node may use it."""
+    """The devices that a claim holds. ``node`` is empty unless exactly one node may use them."""
 
     devices: tuple[AllocatedDevice, ...]
     node: str = ""
     config: tuple[OpaqueConfig, ...] = ()
     selector: NodeSelector | None = None
-    """The nodes that may use it, if not ``node``; None without a node: all nodes."""
+    """The nodes that may use it, if ``node`` is empty. If both are empty, all nodes may use it."""
 
     @property
     def devices_in_use(self) -> list[DeviceId]:
@@ -152,7 +153,7 @@ class Allocation(msgspec.Struct, frozen=True, gc=False):
         return [share.id for share in self.devices if not share.admin_access]
 
     def shares_of(self, device: DeviceId) -> list[AllocatedDevice]:
-        """What it takes of a device; administrative access takes nothing."""
+        """Its shares of a device; administrative access takes none."""
         return [share for share in self.devices if share.id == device and not share.admin_access]
 
 
@@ -164,10 +165,10 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     name: str
     resource_version: int
     pool: str
-    """GPUPool asked for (label of derived templates), or empty."""
+    """The requested GPUPool (label of derived templates), or empty."""
     spec: ClaimSpec
     pod_uid: str = ""
-    """Owner, for claims stamped from a template."""
+    """The owner, if the claim was created from a template."""
     pod_name: str = ""
     allocation: Allocation | None = None
     reserved_for: tuple[str, ...] = ()
@@ -184,7 +185,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def marked(self) -> int:
-        """Highest attempt that its annotations name, begun or void."""
+        """The highest attempt in its annotations, begun or void."""
         return max(self.decision, self.void)
 
 
@@ -200,5 +201,5 @@ class GivenUp(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     revision: int = 0
     """resourceVersion of the claim when they were abandoned."""
     message: str = ""
-    """The API server's error, until the claim is decided again: after a change, or after a
-    while."""
+    """The API server's error. It is kept until the claim is decided again, after a change or after
+    some time."""

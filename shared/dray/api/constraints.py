@@ -6,8 +6,8 @@ import msgspec
 class Constraint(msgspec.Struct, frozen=True, gc=False):
     """``matchAttribute`` or ``distinctAttribute`` over requests (empty: all).
 
-    Exactly one of both is set (``DeviceConstraint`` of resource.k8s.io/v1); a device that lacks
-    the attribute does not meet it.
+    Exactly one of the two is set (``DeviceConstraint`` of resource.k8s.io/v1). A device that lacks
+    the attribute does not meet the constraint.
     """
 
     requests: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""By what devices of a node are connected: NVLink, one NUMA node, one PCIe root."""
+"""How devices of a node are connected: NVLink, one NUMA node, one PCIe root."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -13,7 +13,7 @@ LINK_NAMES: Final = ("NVLink", "NUMA node", "PCIe root")
 def links_of(driver: str, attributes: Mapping[str, object]) -> tuple[object, ...]:
     """The values of a device's link attributes, in the order of ``LINK_NAMES``.
 
-    Devices are connected if a value is equal.
+    Two devices are connected if one of their values is equal.
     """
     return (
         own_attribute(driver, attributes, NVLINK_DOMAIN),
@@ -30,7 +30,7 @@ def link_attributes(driver: str) -> frozenset[str]:
 
 
 def common_links(links: Iterable[tuple[object, ...]]) -> tuple[str, ...]:
-    """The names of the links that devices have in common, from the ``links_of`` each."""
+    """The names of the links that devices have in common. ``links``: ``links_of`` each device."""
     return tuple(
         name
         for name, values in zip(LINK_NAMES, zip(*links, strict=True), strict=True)

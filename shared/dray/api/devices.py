@@ -19,16 +19,15 @@ class Version(msgspec.Struct, frozen=True, gc=False):
 
 AttributeValue = bool | int | str | Version
 Attribute = AttributeValue | tuple[AttributeValue, ...] | None
-"""One value, several (a list attribute), or none, which no selector can read."""
+"""One value, several values (a list attribute), or no value. No selector can read the last."""
 NEWER_FIELDS: Final = "fields of a later release"
-"""What ``Device.unsupported`` says to earlier releases about a device with fields that they pass
-over: they must not allocate it."""
+"""Entry in ``Device.unsupported`` for a device with fields that earlier releases ignore: they must
+not allocate it."""
 
 
 # Used as a dictionary key far more often than created: cache the hash.
 class DeviceId(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
-    """The identity of a device in the cluster. An empty part is unknown: such an identity matches
-    every device that it may be."""
+    """The identity of a device in the cluster. An empty part is unknown and matches every value."""
 
     driver: str
     pool: str
@@ -57,7 +56,7 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
 
 
 class Toleration(msgspec.Struct, frozen=True, gc=False):
-    """``core/v1`` and ``resource.k8s.io/v1`` tolerations agree in what is read here."""
+    """A ``core/v1`` or ``resource.k8s.io/v1`` toleration; both have the fields that dray reads."""
 
     key: str = ""
     operator: str = "Equal"
@@ -88,7 +87,7 @@ class RequestPolicy(msgspec.Struct, frozen=True, gc=False):
     default: str | None = None
     """Amount for a claim that requests none; None: the whole capacity."""
     valid_values: tuple[str, ...] = ()
-    """Ascending; a request is rounded up to the next one, and does not fit above the last."""
+    """Ascending. A request is rounded up to the next value. One above the last does not fit."""
     minimum: str | None = None
     maximum: str | None = None
     step: str | None = None
@@ -110,12 +109,12 @@ class CounterSet(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceCounterConsumption(msgspec.Struct, frozen=True, gc=False):
-    """What a device takes of one counter set while it is allocated. Quantities as text."""
+    """The amounts that an allocated device takes from one counter set. Quantities as text."""
 
     counter_set: str
     counters: dict[str, str] = msgspec.field(default_factory=dict)
     compatibility_groups: tuple[str, ...] = ()
-    """1.37 alpha: such a slice counts as unpublished where the gate is off."""
+    """1.37 alpha: if the gate is off, a slice with them counts as unpublished."""
 
 
 class Device(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -148,13 +147,13 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     generation: int
     """Slices of an older generation of the pool are ignored."""
     slice_count: int
-    """Slices of this generation; with fewer published, the pool is incomplete."""
+    """Number of slices of this generation. The pool is incomplete if fewer are published."""
     node: str
-    """The only node that can use it; empty for slices that are not of one node. dray's own always
-    are."""
+    """The only node that can use it; empty if the slice does not belong to one node. dray's own
+    slices always do."""
     devices: tuple[Device, ...] = always_written(())
     nodes: NodeSelection = msgspec.field(default=NOWHERE, name="reach")
-    """The nodes that can use it, if it is not of one node."""
+    """The nodes that can use it, if it does not belong to one node."""
     per_device_reach: bool | None = None
     """Whether each device states its own nodes; None: not stated."""
     counter_sets: tuple[CounterSet, ...] = ()
@@ -170,8 +169,8 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
-    """``DeviceTaintRule``: a taint that an administrator puts on devices from outside. Of driver,
-    pool and device those that are not empty must be the device's."""
+    """``DeviceTaintRule``: a taint that an administrator puts on devices from outside. It applies
+    to devices that match each of driver, pool and device that is not empty."""
 
     name: str
     taint: Taint
@@ -180,20 +179,20 @@ class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
     device: str = ""
 
     def selects(self, driver: str, pool: str, device: str) -> bool:
-        """Whether the rule is about a device."""
+        """Whether the rule applies to a device."""
         wanted = ((self.driver, driver), (self.pool, pool), (self.device, device))
         return all(not stated or stated == own for stated, own in wanted)
 
 
 class OpaqueConfig(msgspec.Struct, frozen=True, gc=False):
-    """Driver parameters that a class or claim hands to the node."""
+    """Driver parameters that a class or claim passes to the node."""
 
     driver: str
     parameters: dict[str, object]
     requests: tuple[str, ...] = ()
     """Empty: all requests."""
     source: str = "FromClaim"
-    """``FromClaim`` or ``FromClass``; of both, the claim's wins."""
+    """``FromClaim`` or ``FromClass``. If both exist, the claim's is used."""
 
 
 class DeviceClass(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""What holds programs to their shares of a GPU: a pool's ``spec.enforcer`` and its parameters."""
+"""What limits programs to their shares of a GPU: a pool's ``spec.enforcer`` and its parameters."""
 
 from typing import Final
 
@@ -11,9 +11,9 @@ MPS: Final = "mps"
 MIG: Final = "mig"
 ENFORCERS: Final = (NO_ENFORCER, ENV, TIME_SLICE, MPS, MIG)
 TIME_SLICES: Final = ("Default", "Short", "Medium", "Long")
-"""Lengths of a time slice; the position of each is ``nvidia-smi``'s number of it."""
+"""Lengths of a time slice. The position of each is the number that ``nvidia-smi`` uses for it."""
 _SOFT: Final = "soft"
-"""The ``isolation`` that means ``env`` where the pool names no enforcer."""
+"""The ``isolation`` that means ``env`` if the pool names no enforcer."""
 
 
 class Enforcement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -34,11 +34,11 @@ class Enforcement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 NOTHING_NAMED: Final = Enforcement()
-"""Of a pool that names no enforcer."""
+"""For a pool that names no enforcer."""
 
 
 def guarantee(enforcement: Enforcement, isolation: str) -> str:
-    """What holds a pod of the pool to its share, for the pod's event; empty: nothing was set up."""
+    """What limits a pod of the pool to its share, for the pod's event. Empty: nothing does."""
     match enforcement.of(isolation):
         case "env":
             return (

@@ -5,12 +5,12 @@ DrayError
 └── PermanentError      repeating it changes nothing; the caller reports it
     └── InvalidInputError   a person wrote something that can't be accepted
 
-A message says what failed, which object, what was seen, what was expected and what to do.
+A message names what failed, the object, what was seen, what was expected and what to do.
 """
 
 
 class DrayError(Exception):
-    """Anything dray reports as its own failure."""
+    """Base of all failures that dray reports as its own."""
 
 
 class TemporaryError(DrayError):
@@ -22,4 +22,4 @@ class PermanentError(DrayError):
 
 
 class InvalidInputError(PermanentError):
-    """What a person wrote can't be accepted as it is."""
+    """A person wrote something that can't be accepted."""

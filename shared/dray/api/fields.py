@@ -6,9 +6,9 @@ import msgspec
 
 
 def always_written(default: Any) -> Any:
-    """A field of a struct that omits defaults, written also if it has its default: earlier releases
-    wrote it so, and what equals what they knew stays equal byte by byte.
+    """A field that is written even if it has its default, in a struct that omits defaults. Earlier
+    releases wrote it, so values without newer fields encode to the same bytes as before.
 
-    ``default``: immutable, or an empty dictionary, of which each value gets its own.
+    ``default``: immutable, or an empty dictionary; each struct then gets its own dictionary.
     """
     return msgspec.field(default_factory=lambda: {} if isinstance(default, dict) else default)

@@ -18,17 +18,17 @@ QUEUE_NAME: Final = "scheduling.volcano.sh/queue-name"
 JOB_SET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
 """Label of the pods of a JobSet."""
 MAX_MEMBERS: Final = 4096
-"""Pods of a group that are decided together, at most."""
+"""Maximum number of pods of a group that are decided together."""
 MIN_TIMEOUT_S: Final = 5.0
-"""Shortest time that a group has after its decision: a shorter one would end before the writes of a
-large group, so that it is decided and rolled back for ever."""
+"""Shortest time that a group has after its decision. A shorter time would end before a large group
+is written, and the group would be decided and rolled back for ever."""
 MAX_TIMEOUT_S: Final = 30 * 86_400.0
 """Longest ``tensor-fusion.ai/gang-timeout``."""
 MAX_ENTRIES: Final = 64
-"""Entries that are read of each list of a PodGroup: task sets, tasks of one, ``minTaskMember``,
-``subGroupPolicy`` and its selectors."""
+"""Maximum number of entries that are read from each list of a PodGroup: task sets, tasks of one
+set, ``minTaskMember``, ``subGroupPolicy`` and its selectors."""
 TASK_KEY: Final = "volcano.sh/task-spec"
-"""Annotation, or label, of a pod: its task."""
+"""Annotation or label of a pod that names its task."""
 TASK_AFFINITY: Final = "volcano.sh/task-topology-affinity"
 TASK_ANTI_AFFINITY: Final = "volcano.sh/task-topology-anti-affinity"
 TASK_ORDER: Final = "volcano.sh/task-topology-task-order"
@@ -37,14 +37,14 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 class SubGroupPolicy(msgspec.Struct, frozen=True, gc=False):
-    """Subgroups of a group's pods, of which a number must start together (``subGroupPolicy`` of
-    Volcano)."""
+    """Subgroups of a group's pods. A minimum number of them must start together (Volcano's
+    ``subGroupPolicy``)."""
 
     name: str = ""
     selector: tuple[NodeExpression, ...] = ()
     """Requirements on the pods' labels; empty: all pods."""
     label_keys: tuple[str, ...] = ()
-    """Pods with equal values of these labels are one subgroup; empty: all are."""
+    """Pods with equal values of these labels are one subgroup; empty: all pods are one."""
     size: int = 1
     """Minimum number of pods for a subgroup to be counted."""
     minimum: int = 0
@@ -59,7 +59,7 @@ class SubGroupPolicy(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A PodGroup of Volcano or of Kubernetes."""
+    """A Volcano PodGroup or a Kubernetes PodGroup."""
 
     key: GroupKey
     uid: str
@@ -74,22 +74,23 @@ class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """For Volcano's groups."""
     priority_class: str = ""
     priority: int | None = None
-    """None: that of its pods."""
+    """None: the priority of its pods."""
     timeout_s: float = 0.0
-    """How long after a decision the minimum may lack running pods; 0: the default."""
+    """How long after a decision fewer pods than the minimum may run; 0: the default."""
     affinity: tuple[tuple[str, ...], ...] = ()
-    """Sets of tasks that share nodes where they can."""
+    """Sets of tasks that share nodes if possible."""
     anti_affinity: tuple[tuple[str, ...], ...] = ()
-    """Sets of tasks that avoid sharing nodes; a set of one task: its own pods do."""
+    """Sets of tasks that avoid sharing nodes. If a set has one task, that task's pods avoid each
+    other."""
     task_order: tuple[str, ...] = ()
     ends_below_minimum: bool = True
     """Whether the group's pods are evicted if it stays below its minimum after a loss."""
     deleting: bool = False
     created_unix_s: float = 0.0
     blocked: str = ""
-    """Why nothing of the group may be decided; empty if it may."""
+    """Why no pod of the group may be decided; empty if they may."""
     claims: tuple[PodClaim, ...] = ()
-    """Claims of the group as a whole (``spec.resourceClaims`` of Kubernetes' groups)."""
+    """Claims of the group as a whole (``spec.resourceClaims`` of Kubernetes PodGroups)."""
 
     @property
     def is_gang(self) -> bool:
@@ -100,8 +101,8 @@ class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         )
 
     def owns(self, claim: PodClaim) -> bool:
-        """Whether a pod's reference is to a claim of the group: name and claim, or template, are
-        equal (``resourceclaim.BindTo`` of Kubernetes)."""
+        """Whether a pod's reference is to a claim of the group: the name, and the claim or
+        template, are equal (``resourceclaim.BindTo`` of Kubernetes)."""
         return any(
             one.reference == claim.reference
             and (one.template == claim.template if one.template else one.claim == claim.claim)
@@ -110,17 +111,17 @@ class PodGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def minimum_field(group: PodGroup) -> str:
-    """The field that has the minimum of a group, by its API."""
+    """The name of the field with a group's minimum; it depends on the API."""
     return "minMember" if group.key.api == VOLCANO else "minCount"
 
 
 class GroupQueue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The fields of a Queue of Volcano that services read."""
+    """The fields of a Volcano Queue that services read."""
 
     name: str
     uid: str = ""
     state: str = ""
-    """``Open``, ``Closing``, ``Closed`` or ``Unknown``; empty: not written yet, as ``Open``."""
+    """``Open``, ``Closing``, ``Closed`` or ``Unknown``. Empty: not written yet; means ``Open``."""
     parent: str = ""
     priority: int = 0
     capability: dict[str, str] = msgspec.field(default_factory=dict)
@@ -131,12 +132,12 @@ class GroupQueue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes groups."""
+        """Whether it accepts groups."""
         return self.state in ("", "Open")
 
 
 class GroupCount:
-    """Members of a group that run, or would, and what its minimum lacks then."""
+    """Counts the members of a group that run, or would run, and how many the minimum lacks."""
 
     def __init__(self, group: PodGroup) -> None:
         self._group = group
@@ -146,7 +147,7 @@ class GroupCount:
         """Per policy, the pods of each subgroup."""
 
     def add(self, task: str, labels: Mapping[str, str] = _NOTHING, number: int = 1) -> None:
-        """Count members of a task; a negative number takes them away."""
+        """Count members of a task; a negative number subtracts them."""
         self.members += number
         self._tasks[task] = self._tasks.get(task, 0) + number
         for policy, counts in zip(self._group.sub_groups, self._subgroups, strict=True):
@@ -168,12 +169,12 @@ class GroupCount:
 
     @property
     def lacks(self) -> int:
-        """Members below ``minimum``."""
+        """Number of members missing from ``minimum``."""
         return max(0, self._group.minimum - self.members)
 
     @property
     def lacking_tasks(self) -> dict[str, int]:
-        """Members below the minimum of each task."""
+        """Number of members missing from each task's minimum, by task."""
         return {
             task: least - self.task(task)
             for task, least in self._group.task_minimums.items()
@@ -182,7 +183,7 @@ class GroupCount:
 
     @property
     def lacking_subgroups(self) -> dict[int, int]:
-        """By index of the policy, subgroups that lack members or do not exist."""
+        """By index of the policy, the number of subgroups that lack members or do not exist."""
         lacking = {
             at: policy.minimum - self.complete_subgroups(at)
             for at, policy in enumerate(self._group.sub_groups)

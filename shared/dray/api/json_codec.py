@@ -1,21 +1,21 @@
 """Decodes JSON whose opaque parts may be nested to any depth. Pure.
 
 The API server stores opaque parameters, and managed fields, up to 10 000 levels deep and hands them
-out as they were sent. msgspec recurses: from some depth on, which differs between versions of
-Python, threads and call stacks, it raises RecursionError or ends the process. So nothing deeper
-than ``MAX_NESTING`` is ever given to it: containers below that level stay as text, a
-``msgspec.Raw``, which is encoded unchanged. Nothing that dray reads is nested that deep.
+out as they were sent. msgspec recurses: beyond some depth it raises RecursionError or ends the
+process. The depth depends on the Python version, the thread and the call stack. So nothing deeper
+than ``MAX_NESTING`` is ever passed to it: containers below that level stay as text, a
+``msgspec.Raw``, which is encoded unchanged. dray reads nothing that is nested that deep.
 
 Ten kilobytes of opaque parameters may hold thousands of containers, each of which costs time in
 every pass over the object. ``opaque_parts`` finds the parameters that hold more than
-``MOST_CONTAINERS``; ``decode`` keeps what it found as text, too.
+``MOST_CONTAINERS``; ``decode`` keeps their containers as text, too.
 
-Where objects are nested that deep, their ``fieldsV1`` is kept as text whole, before anything else
-is looked at: it may be most of them, and nobody reads it.
+If an object is nested that deep, its whole ``fieldsV1`` is kept as text before anything else is
+examined: it may be most of the object, and nobody reads it.
 
 The API server also hands out invalid UTF-8 and half surrogates in opaque parameters. They are read
-as U+FFFD, as every client written in Go reads them. A number that Python has no value for, such as
-1e400 or one of 5 000 digits, is kept as its own text.
+as U+FFFD, as every client written in Go reads them. A number that Python can't represent, such as
+1e400 or a number of 5 000 digits, is kept as text.
 """
 
 import contextlib
@@ -32,18 +32,18 @@ import msgspec
 
 T = TypeVar("T")
 MAX_NESTING: Final = 250
-"""Levels of containers that are decoded: more than any object without opaque parts has, and few
+"""Levels of containers that are decoded. No object without opaque parts has more, and it is low
 enough for small stacks and recursive code."""
 
 MOST_CONTAINERS: Final = 128
-"""Containers in the opaque parameters of one driver that are decoded; if there are more, all of
-them stay as text. Scalars are always decoded."""
+"""Maximum number of containers that are decoded in the opaque parameters of one driver. If there
+are more, all of them stay as text. Scalars are always decoded."""
 
 Part = tuple[int, int, Any]
 """Begin and end of a container in the data, and its replacement."""
 
 _USUAL_NESTING: Final = 32
-"""What is nested deeper is looked at more closely."""
+"""Data that may be nested deeper is checked more closely."""
 _KEPT: Final = b'[]{}"'
 _DROPPED: Final = bytes(byte for byte in range(256) if byte not in _KEPT)
 _SIMPLE_STRING: Final = re.compile(rb'"[^"]*+"')
@@ -54,13 +54,13 @@ _BRACKETS: Final = b"[]{}"
 _OTHERS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
 _IS_BRACKET: Final = bytes(byte in _BRACKETS for byte in range(256))
 _STEPS: Final = bytes({91: 1, 123: 1, 93: 255, 125: 255}.get(byte, 0) for byte in range(256))
-"""By byte, how the depth changes there, as a signed byte."""
+"""For each byte, the change of the depth at it, as a signed byte."""
 _ESCAPE: Final = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
-"""An escape sequence; in group 1 half a pair of surrogates."""
+"""An escape sequence. Group 1: a surrogate without its other half."""
 _STRING: Final = rb'"(?>(?:[^"\\]++|\\.)*)"'
 """Atomic groups: in Python before 3.11.5 a possessive quantifier of a group with branches matches
 the wrong text."""
@@ -75,7 +75,7 @@ _PARAMETERS: Final = re.compile(
     rb'"parameters"(?<=[{,\s]"parameters")\s*+:\s*+(?!%b)(?=\{)((?>(?:%b)?))' % (_FLAT, _SHALLOW),
     re.DOTALL,
 )
-"""Parameters with containers in them; in group 1 themselves, if they are small and not deep."""
+"""Parameters that contain containers. Group 1: the parameters, if they are small and not deep."""
 _WHOLE_STRINGS: Final = re.compile(rb'(?>(?:[^"]++|' + _STRING + rb")*)", re.DOTALL)
 _READ_AT_ONCE_BYTES: Final = 1024
 _FIELDS: Final = re.compile(
@@ -84,25 +84,26 @@ _FIELDS: Final = re.compile(
     + rb"\s*+:\s*+(?=\{))+))",
     re.DOTALL,
 )
-"""In group 1 the fields, objects in objects, and maybe the brackets and commas after them."""
+"""Group 1: the fields (nested objects), and maybe the brackets and commas after them."""
 _AFTER_FIELDS: Final = b" \t\r\n,{"
 _NUMBER: Final = re.compile(
     _STRING + rb"|(-?[0-9](?:[0-9.]*+[eE][+-]?+[0-9]++|[0-9.]{300,}+))", re.DOTALL
 )
-"""A string, or in group 1 a number that may be out of range."""
+"""A string, or a number that may be out of range (group 1)."""
 _MOST_NUMBERS: Final = 128
-"""Most numbers out of range that are kept one by one in an object."""
+"""Maximum number of out-of-range numbers that are kept one by one in an object."""
 _INNERMOST: Final = re.compile(
     _STRING + rb"|([{\[](?>(?:[^\"{}\[\]]++|" + _STRING + rb")*)[}\]])", re.DOTALL
 )
 _MAY_BE_LARGE: Final = re.compile(rb"[0-9.]{200}|[0-9.][eE][+-]?[0-9]{3}")
 _OUT_OF_RANGE: Final = "out of range"
-"""What msgspec says of a number that Python has no value for."""
+"""Part of msgspec's error about a number that Python can't represent."""
 _ITEMS: Final = re.compile(rb'"items"\s*+:\s*+\[\s*+')
 _BETWEEN: Final = re.compile(rb'\}(\s*+,\s*+)(?=\{\s*+"[a-zA-Z])')
-"""Between two objects, outside of strings: a string can't end where a letter follows."""
+"""The text between two objects. It is outside of strings: no letter can follow the end of a
+string."""
 _METADATA: Final = b'"metadata":{'
-"""After it a text is outside of strings: a string can't end where ``metadata`` begins."""
+"""The text after it is outside of strings: no string can end before ``metadata``."""
 _LEAST_STEP_BYTES: Final = 65_536
 _ANYTHING: Final = msgspec.json.Decoder[Any]()
 
@@ -115,10 +116,10 @@ def decode(
     opaque: Iterable[Part] = (),
     is_shallow: bool = False,
 ) -> T:
-    """The value of ``decoder``'s type; containers more than ``nesting`` deep as ``msgspec.Raw``.
+    """The value of ``decoder``'s type. Containers more than ``nesting`` deep are ``msgspec.Raw``.
 
-    ``opaque``: what ``opaque_parts`` found in the data, to be taken as it is. ``is_shallow``: it is
-    known that nothing is nested that deep.
+    ``opaque``: the parts that ``opaque_parts`` found in the data; they are used unchanged.
+    ``is_shallow``: the caller knows that nothing is nested that deep.
 
     Raises:
         msgspec.DecodeError: the data is not JSON, or does not fit the type.
@@ -132,15 +133,15 @@ def decode(
             if _OUT_OF_RANGE not in str(error):
                 raise
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass  # Malformed, text that is not Unicode, or deep fields that are not known.
+            pass  # Malformed, invalid Unicode, or deep fields that the type does not have.
     return msgspec.convert(_decoded(data, nesting, []), decoder.type)
 
 
 def opaque_parts(data: bytes) -> Iterator[Part]:
-    """Each ``parameters`` that holds more than ``MOST_CONTAINERS``, with these as ``msgspec.Raw``.
+    """Each ``parameters`` with more than ``MOST_CONTAINERS``, its containers as ``msgspec.Raw``.
 
     Each step takes about as long as reading 10 KiB of brackets, the most that Kubernetes stores in
-    one ``parameters``: what decodes much may wait between steps.
+    one ``parameters``. A caller that decodes much data may wait between steps.
 
     Raises:
         msgspec.DecodeError: the data is not JSON.
@@ -154,7 +155,7 @@ def opaque_parts(data: bytes) -> Iterator[Part]:
 
 
 def _large_parameters(data: bytes, start: int) -> int:
-    """Where the next ``parameters`` begin that may hold more than ``MOST_CONTAINERS``, or -1."""
+    """Position of the next ``parameters`` that may have more than ``MOST_CONTAINERS``, or -1."""
     end = start
     while (at := data.find(_NAME, end)) >= 0:
         end = at + len(_NAME)
@@ -167,7 +168,7 @@ def _large_parameters(data: bytes, start: int) -> int:
 
 
 def _brackets_of(data: bytes, begin: int) -> tuple[list[int], list[int]]:
-    """The position of each bracket of the container that begins there, and the depth after it."""
+    """The position of each bracket of the container at ``begin``, and the depth after it."""
     positions: list[int] = []
     depths: list[int] = []
     size = _READ_AT_ONCE_BYTES
@@ -191,7 +192,7 @@ def _brackets_of(data: bytes, begin: int) -> tuple[list[int], list[int]]:
 
 
 def _with_texts(data: bytes, positions: Sequence[int], depths: Sequence[int]) -> Any:
-    """The container of which these are the brackets; those in it are ``msgspec.Raw``."""
+    """The container with these brackets; the containers in it are ``msgspec.Raw``."""
     kept: list[msgspec.Raw] = []
     shallow: list[bytes] = []
     whole = data[positions[0] : positions[-1] + 1]
@@ -212,7 +213,9 @@ def checked(value: T, decoder: msgspec.json.Decoder[T]) -> T:
     """The value, after a check that its fields have the types of their annotations.
 
     Raises:
-        msgspec.ValidationError: it is not; other errors of ``msgspec.json.encode``.
+        msgspec.ValidationError: a field has another type.
+
+    Also raises other errors of ``msgspec.json.encode``.
     """
     data = msgspec.json.encode(value)
     if _large_parameters(data, 0) < 0:
@@ -223,38 +226,38 @@ def checked(value: T, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def _opaque(value: object) -> Any:
-    """Placeholder of a ``msgspec.Raw``: fits no type but ``object``."""
+    """Placeholder for a ``msgspec.Raw``: fits no type but ``object``."""
     if isinstance(value, msgspec.Raw):
         return {0: None}
     raise TypeError(f"{type(value).__name__} is not a JSON")
 
 
 def containers(data: bytes) -> int:
-    """How many containers the data has, and brackets in strings: an upper bound of its levels."""
+    """Number of opening brackets, also in strings: an upper bound of containers and levels."""
     return data.count(b"{") + data.count(b"[")
 
 
 def is_shallow(data: bytes) -> bool:
-    """Whether nothing in the data is nested more than ``MAX_NESTING`` deep for sure."""
+    """True if certainly nothing in the data is nested more than ``MAX_NESTING`` deep."""
     return not _may_be_deeper(data, MAX_NESTING)
 
 
 def is_deeper(data: bytes, nesting: int) -> bool:
-    """Whether containers are more than ``nesting`` deep within each other. Raises DecodeError."""
+    """Whether containers are nested more than ``nesting`` deep. Raises DecodeError."""
     return _may_be_deeper(data, nesting) and any(True for _ in _deeper_parts(data, nesting))
 
 
 def _may_be_deeper(data: bytes, nesting: int) -> bool:
-    """False if containers are surely not more than ``nesting`` deep within each other."""
+    """False if containers are certainly not nested more than ``nesting`` deep."""
     if containers(data) <= nesting:
         return False
     return bool(_unmatched(data, min(nesting, _USUAL_NESTING)))
 
 
 def _unmatched(data: bytes, levels: int) -> bytes:
-    """The brackets of the data, outside of whose strings it begins, without containers that have at
-    most ``levels // 2`` levels, and maybe without some that have up to ``levels``. More is left
-    where most are nested deeper."""
+    """The brackets of the data, which begins outside of strings. Containers with at most
+    ``levels // 2`` levels are left out, and maybe some with up to ``levels``. More brackets remain
+    if most containers are nested deeper."""
     if b"\\" in data:
         if b"\\\\" in data:
             data = data.replace(b"\\\\", b"")
@@ -263,7 +266,7 @@ def _unmatched(data: bytes, levels: int) -> bytes:
     if b'"' in brackets:
         brackets = _SIMPLE_STRING.sub(b"", brackets)
     for _ in range(levels // 2):
-        # Takes the innermost containers away, and with them at most those around them.
+        # Removes the innermost containers, and maybe the containers directly around them.
         before = len(brackets)
         brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
         if (before - len(brackets)) * levels < before:
@@ -284,9 +287,9 @@ Page = tuple[dict[str, Any], list[bytes]]
 
 
 def split(data: bytes) -> Page | None:
-    """Split a Kubernetes list into its objects, if all of them begin as the first one does, and
-    nothing in them: if each text is the JSON of one object, these are the list's objects. Other
-    lists have to be ``cut``; None: this is one of them."""
+    """Split a Kubernetes list into the texts of its objects at the text that the first one begins
+    with. If each text is the JSON of one object, these are the list's objects. None: this list
+    can't be split so; use ``cut``."""
     if (found := _ITEMS.search(data)) is None:
         return None
     first, last = found.end(), data.rfind(b"]")
@@ -303,8 +306,8 @@ def split(data: bytes) -> Page | None:
 
 
 def cut(data: bytes) -> Generator[None, None, Page]:
-    """Cut a Kubernetes list into its objects. Each step takes about as long as reading one of
-    them, or ``_LEAST_STEP_BYTES``; what cuts long lists may wait between steps.
+    """Cut a Kubernetes list into its objects. Each step takes about as long as reading one object
+    or ``_LEAST_STEP_BYTES``. A caller that cuts long lists may wait between steps.
 
     Raises:
         msgspec.DecodeError: the data is not a list.
@@ -313,7 +316,7 @@ def cut(data: bytes) -> Generator[None, None, Page]:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             page = _PAGE.decode(data)
             return page.metadata, [bytes(item) for item in page.items or ()]
-        # Malformed, or text that is not Unicode.
+        # Malformed, or invalid Unicode.
     items: list[bytes] = []
     found = _ITEMS.search(data)
     first = begin = piece = last = found.end() if found is not None else len(data)
@@ -338,7 +341,7 @@ def cut(data: bytes) -> Generator[None, None, Page]:
 
 
 def _is_page_shallow(data: bytes) -> Generator[None, None, bool]:
-    """Whether nothing in the data is nested too deep for sure."""
+    """True if certainly nothing in the data is nested too deep."""
     begin = depth = 0
     while begin < len(data):
         at = data.find(_METADATA, begin + _LEAST_STEP_BYTES)
@@ -358,20 +361,20 @@ def _fields(data: bytes) -> Iterator[Part]:
     for found in _FIELDS.finditer(data):
         text = found[1].rstrip(_AFTER_FIELDS)
         depth = _depth_after(text)
-        if depth < 0:  # The end of what they are in.
+        if depth < 0:  # Brackets that close the containers around them.
             text = text[:depth].rstrip(_AFTER_FIELDS)
         if text and _depth_after(text) == 0:
             yield found.start(1), found.start(1) + len(text), _text(text)
 
 
 def _depth_after(data: bytes) -> int:
-    """How much deeper the data ends than it begins, both outside of strings."""
+    """How much deeper the data ends than it begins. Both ends are outside of strings."""
     brackets = _unmatched(data, 0)
     return len(brackets) - 2 * len(brackets.translate(None, b"[{"))
 
 
 def _numbers_out_of_range(data: bytes) -> Iterable[Part]:
-    """Each of them; if there are many, the innermost containers around them."""
+    """Each number out of range; if there are many, the innermost containers around them."""
     numbers = list(islice(_each_number_out_of_range(data), _MOST_NUMBERS + 1))
     if len(numbers) <= _MOST_NUMBERS:
         return numbers
@@ -424,7 +427,7 @@ def _decoded(data: bytes, nesting: int, parts: Sequence[Part]) -> Any:
 
 def _with_parts(data: bytes, parts: Sequence[Part]) -> Any:
     """The data, decoded, with the parts."""
-    mark = hashlib.sha256(data).hexdigest()[:32]  # No string of the data can be it.
+    mark = hashlib.sha256(data).hexdigest()[:32]  # Differs from every string in the data.
     named = {f"{mark}.{number}": value for number, (_, _, value) in enumerate(parts)}
     shallow = _replaced(data, parts, [f'"{name}"'.encode() for name in named])
     value = _ANYTHING.decode(_readable(shallow))
@@ -447,7 +450,7 @@ def _replaced(data: bytes, parts: Sequence[Part], texts: Sequence[bytes]) -> byt
 
 
 def _outermost(parts: Iterable[Part]) -> list[Part]:
-    """The parts that are in no other, in order."""
+    """The parts that are not within another part, in order."""
     found: list[Part] = []
     for part in sorted(parts, key=itemgetter(0)):
         if not found or part[0] >= found[-1][1]:
@@ -483,8 +486,8 @@ def _on_one_line(data: bytes) -> bytes:
 
 
 def abridged(value: Any) -> Any:
-    """A value as plain JSON, with a note in place of parts nested too deep: for people, and for
-    consumers that accept plain JSON only."""
+    """A value as plain JSON, with a note in place of parts that are nested too deep. For people,
+    and for consumers that accept only plain JSON."""
     return _abridged(decode(msgspec.json.encode(value), _ANYTHING))
 
 
@@ -501,8 +504,8 @@ def _abridged(value: Any) -> Any:
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with sorted keys: equal for equal values, wherever they were decoded. Below
-    ``MAX_NESTING`` the order of keys counts."""
+    """JSON with sorted keys: equal values give equal JSON, wherever they were decoded. The order of
+    keys matters only in parts nested deeper than ``MAX_NESTING``."""
     same = decode(msgspec.json.encode(value), _ANYTHING)
     return msgspec.json.encode(same, order="deterministic")
 

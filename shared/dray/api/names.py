@@ -11,7 +11,7 @@ DEVICE_CLASS: Final = DRIVER
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 """NVIDIA's name of whole GPUs in amounts of resources."""
 GPU_SHARE_RESOURCE: Final = PREFIX + "gpu-share"
-"""A container that gets GPUs, or shares of them, through the device plugin asks for one."""
+"""Resource of the device plugin. A container requests one to get GPUs, or shares of them."""
 DRAY_SCHEDULER: Final = "tensor-fusion-scheduler"
 """``schedulerName`` of pods that dray binds itself."""
 VOLCANO_SCHEDULER: Final = "volcano"
@@ -39,7 +39,7 @@ QOS: Final = PREFIX + "qos"
 DRA_CEL_EXPRESSION: Final = PREFIX + "dra-cel-expression"
 TFLOPS_LIMIT: Final = PREFIX + "tflops-limit"
 VRAM_LIMIT: Final = PREFIX + "vram-limit"
-# Further request annotations, with TensorFusion's names where they exist.
+# More request annotations, with TensorFusion's names if there are any.
 DEDICATED_GPU: Final = PREFIX + "dedicated-gpu"
 COMPUTE_PERCENT_REQUEST: Final = PREFIX + "compute-percent-request"
 COMPUTE_PERCENT_LIMIT: Final = PREFIX + "compute-percent-limit"
@@ -54,7 +54,7 @@ GANG_ENABLED: Final = PREFIX + "gang-enabled"
 GANG_MIN_MEMBERS: Final = PREFIX + "gang-min-members"
 GANG_TIMEOUT: Final = PREFIX + "gang-timeout"
 GANG_LOSS_POLICY: Final = PREFIX + "gang-loss-policy"
-"""``end`` or ``keep``: what becomes of a group's pods if it stays below its minimum."""
+"""``end`` or ``keep``: whether a group's pods are ended or kept if it stays below its minimum."""
 GANG_ANNOTATIONS: Final = (GANG_ENABLED, GANG_MIN_MEMBERS, GANG_TIMEOUT, GANG_LOSS_POLICY)
 POD_ANNOTATIONS: Final = (
     DRA_ENABLED,
@@ -87,8 +87,8 @@ SHAPE: Final = PREFIX + "shape"
 DECISION: Final = PREFIX + "decision"
 """On a claim: the highest attempt whose execution has begun."""
 VOID: Final = PREFIX + "void"
-"""On a claim: attempts up to this one must never be committed. On a pod: ``<claim UID>.<attempt>``,
-separated by commas, by which it must never be bound."""
+"""On a claim: attempts up to this one must never be committed. On a pod: attempts by which it must
+never be bound, as ``<claim UID>.<attempt>``, separated by commas."""
 ALLOCATED: Final = PREFIX + "allocated"
 TEMPLATE_READY: Final = PREFIX + "template-ready"
 """On a waiting pod: its derived template, touched so that old controllers retry at once."""
@@ -106,7 +106,7 @@ UNHEALTHY_PHASE: Final = "Unknown"
 CONTAINER_GPU_IDS: Final = PREFIX + "container-gpu-ids"
 """On a running pod: the devices of each container, as JSON."""
 GPU_IDS: Final = PREFIX + "gpu-ids"
-"""On a pod without Dynamic Resource Allocation: the UUIDs of its GPUs, from its binding on."""
+"""On a pod without Dynamic Resource Allocation: the UUIDs of its GPUs, set at binding."""
 OWN_ANNOTATIONS: Final = (
     REQUEST_ID,
     TRACEPARENT,
@@ -122,7 +122,7 @@ OWN_ANNOTATIONS: Final = (
 
 # Labels and taints.
 POOL_LABEL: Final = PREFIX + "gpupool"
-"""On nodes: membership. On derived templates and their claims: the pool asked for."""
+"""On nodes: the node's pool. On derived templates and their claims: the requested pool."""
 GPU_LABEL: Final = PREFIX + "gpu-present"
 """On nodes: whether a node-agent has published GPUs there. The claim-controller sets it."""
 GPU_PRESENT: Final = "true"
@@ -137,8 +137,8 @@ OWNER_DRAY: Final = "dray"
 OWNER_KUBE_SCHEDULER: Final = "kube-scheduler"
 
 CONDITIONS_PENDING: Final = "BindingConditionsPending"
-"""Reason of the event, as kube-scheduler has it, and of the BindRequest's status, while a pod is
-not bound because its devices aren't ready."""
+"""Reason in the event and in the BindRequest's status while a pod is not bound because its devices
+aren't ready. kube-scheduler uses the same reason."""
 
 # Capacities of a card. Requests always consume the virtual pair.
 TFLOPS: Final = "tflops"
@@ -148,12 +148,12 @@ VIRTUAL_VRAM: Final = "virtual_vram"
 
 # Attributes: how devices of a node are connected.
 DRIVER_VERSION_LABEL: Final = PREFIX + "driver-version"
-"""On a node's ResourceSlices: the version of NVIDIA's driver."""
+"""On a node's ResourceSlices: the version of the NVIDIA driver."""
 NVLINK_DOMAIN: Final = "nvlink_domain"
-"""Equal for devices connected by NVLink, directly or over switches or other devices."""
+"""Equal for devices connected by NVLink, directly or through switches or other devices."""
 NUMA_NODE: Final = "numa_node"
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
-"""Kubernetes' own; all drivers spell it alike (KEP-4381)."""
+"""Kubernetes' own attribute; all drivers use the same name (KEP-4381)."""
 PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 
 COMPACT_FIRST: Final = "CompactFirst"
@@ -161,14 +161,14 @@ LOW_LOAD_FIRST: Final = "LowLoadFirst"
 NODE_COMPACT_GPU_LOW_LOAD: Final = "NodeCompactGPULowLoad"
 FRAGMENTATION_AWARE: Final = "FragmentationAware"
 KUBERNETES_COMPATIBLE: Final = "KubernetesCompatible"
-"""As kube-scheduler's allocator decides: the first devices that fit."""
+"""Decides as kube-scheduler's allocator does: the first devices that fit."""
 DEFAULT_PLACEMENT: Final = FRAGMENTATION_AWARE
-"""``placement.mode`` where a SchedulingConfigTemplate names none."""
+"""``placement.mode`` if a SchedulingConfigTemplate names none."""
 
 SHARE_CONFIG_KIND: Final = "GPUShareConfig"
-"""``kind`` of the driver's own opaque configuration; its fields are those below, and limits."""
+"""``kind`` of the driver's own opaque configuration. Its fields are those below and the limits."""
 LIMITS_KIND: Final = "GPULimits"
-"""The same, as derived templates have it: the name that older node-agents read."""
+"""The same kind in derived templates: older node-agents read this name."""
 SHARE_CONFIG_KINDS: Final = (SHARE_CONFIG_KIND, LIMITS_KIND)
 CONTAINER_FIELD: Final = "container"
 """The containers that the requests belong to; absent: every container that refers to the claim."""
@@ -180,7 +180,7 @@ PERCENT_FIELDS: Final = {
     VIRTUAL_TFLOPS: "computePercentRequest",
     VIRTUAL_VRAM: "vramPercentRequest",
 }
-"""By consumed capacity: percent of the device's physical counterpart."""
+"""For each consumed capacity, its name as percent of the device's physical capacity."""
 
 QOS_LEVELS: Final = ("low", "medium", "high", "critical")
 DEFAULT_QOS: Final = "medium"

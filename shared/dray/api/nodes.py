@@ -19,9 +19,9 @@ class NodeSelectorTerm(msgspec.Struct, frozen=True, gc=False):
     """One ``NodeSelectorTerm``: everything in it must hold; an empty one matches nothing."""
 
     expressions: tuple[NodeSelectorRequirement, ...] = ()
-    """About labels."""
+    """Requirements on labels."""
     fields: tuple[NodeSelectorRequirement, ...] = ()
-    """About ``metadata.name``."""
+    """Requirements on ``metadata.name``."""
 
 
 class NodeSelector(msgspec.Struct, frozen=True, gc=False):
@@ -53,4 +53,4 @@ class NodeSelection(msgspec.Struct, frozen=True, gc=False):
 
 
 NOWHERE: Final = NodeSelection()
-"""No node is stated: such a slice or device can be used from no node."""
+"""No node is stated: no node can use such a slice or device."""

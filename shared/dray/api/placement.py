@@ -29,8 +29,8 @@ _MODES: Final = {
     FRAGMENTATION_AWARE: ("", ""),
     KUBERNETES_COMPATIBLE: ("", ""),
 }
-"""Node level and device level of each mode; empty: both are chosen together, or the first that
-fit."""
+"""Node level and device level of each mode. Empty: nodes and devices are chosen together, or the
+first that fit are used."""
 
 _SOFT: Final = "soft"
 HARD: Final = "hard"
@@ -44,14 +44,14 @@ class Placement:
     """How nodes and devices are chosen among those that fit."""
 
     node: str = ""
-    """``binpack`` or ``spread``; empty, as ``gpu`` then is: the mode has no levels."""
+    """``binpack`` or ``spread``. If the mode has no levels, this and ``gpu`` are empty."""
     gpu: str = ""
     weights: tuple[tuple[str, int], ...] = ()
     """Weights of resources, by name; empty: the most used resource of a device counts."""
     topology: str = _DEFAULT_TOPOLOGY
-    """How pods with several devices treat their connection."""
+    """Whether pods with several devices need connected ones: ``soft``, ``hard`` or ``none``."""
     is_compatible: bool = False
-    """Whether devices are chosen as kube-scheduler's allocator does, without scores."""
+    """Whether devices are chosen as kube-scheduler's allocator chooses them, without scores."""
 
     @property
     def is_aware(self) -> bool:
@@ -60,7 +60,7 @@ class Placement:
 
     @property
     def words(self) -> str:
-        """The mode's name, else the levels as in an annotation: ``node=spread,gpu=binpack``."""
+        """The mode's name, or else the levels as in an annotation: ``node=spread,gpu=binpack``."""
         if self.is_compatible:
             return KUBERNETES_COMPATIBLE
         levels = (self.node, self.gpu)
@@ -75,7 +75,7 @@ def placement_of(
     weights: Mapping[str, int] | None = None,
     topology: str = "",
 ) -> Placement:
-    """A policy's placement from its fields; empty: absent."""
+    """A policy's placement from its fields. An empty field is absent."""
     weighed = tuple(sorted((name, one) for name, one in (weights or {}).items() if one > 0))
     is_load = bool({node, gpu} & {*LEVELS} or weighed)
     by_mode = _MODES.get(mode) or _MODES[COMPACT_FIRST if is_load else DEFAULT_PLACEMENT]
@@ -89,7 +89,7 @@ def placement_of(
 
 
 def policy_placement(policy: Policy | None) -> Placement:
-    """The placement of a SchedulingConfigTemplate; None: of a pool without one."""
+    """The placement of a SchedulingConfigTemplate. None: the pool has no template."""
     if policy is None:
         return placement_of()
     return placement_of(
@@ -102,7 +102,7 @@ def policy_placement(policy: Policy | None) -> Placement:
 
 
 def overridden(policy: Placement, placement: str, topology: str) -> Placement:
-    """The policy with a pod's overrides; weights stay the policy's. Invalid overrides count as
+    """The policy with a pod's overrides. The policy's weights stay. Invalid overrides count as
     absent."""
     try:
         mode, node, gpu = parse_placement(placement) if placement else ("", "", "")
@@ -136,7 +136,7 @@ def _with_levels(placement: Placement, node: str, gpu: str) -> Placement:
 
 @lru_cache(maxsize=256)
 def parse_placement(text: str) -> tuple[str, str, str]:
-    """Mode, node level and device level of a pod's own placement; empty: absent.
+    """Mode, node level and device level of a pod's own placement. Empty parts are absent.
 
     Raises:
         ValueError: the text is invalid; the message lists the valid values.

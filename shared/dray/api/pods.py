@@ -49,7 +49,8 @@ class NodeExpression(msgspec.Struct, frozen=True, gc=False):
 
 
 def _compared(operator: str, seen: str | None, values: Sequence[str]) -> bool:
-    """As Go reads them: decimal digits (a label value has no sign) that an int64 holds."""
+    """Compares numbers as Go reads them: decimal digits that fit an int64. A label value has no
+    sign."""
     if len(values) != 1:
         return False
     left, right = _whole_number(seen or ""), _whole_number(values[0])
@@ -76,7 +77,7 @@ class HostPort(msgspec.Struct, frozen=True, order=True, gc=False):
     """The host IP; ``0.0.0.0``: all addresses."""
 
     def conflicts(self, other: "HostPort") -> bool:
-        """Whether both conflict on one node: the rule of kube-scheduler's NodePorts."""
+        """Whether both conflict on one node, by the rule of kube-scheduler's NodePorts."""
         return (
             self.number == other.number
             and self.protocol == other.protocol
@@ -113,7 +114,7 @@ class GroupMember(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class PodNeeds(msgspec.Struct, frozen=True, gc=False):
-    """The parts of a pod's spec that dray's node fit reads, and the names of those it does not."""
+    """The parts of a pod's spec that dray's node fit reads, and the names of unsupported parts."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -121,8 +122,8 @@ class PodNeeds(msgspec.Struct, frozen=True, gc=False):
     node_terms: tuple[NodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     unread: tuple[str, ...] = ()
-    """Unsupported requirements such as "pod affinity" or "volumes": kube-scheduler binds such a
-    pod."""
+    """Unsupported requirements such as "pod affinity" or "volumes". kube-scheduler binds a pod that
+    has any."""
     resources: dict[str, int] = msgspec.field(default_factory=dict)
     """Other requested resources: ``ephemeral-storage`` and huge pages in bytes, extended resources
     in units."""
@@ -144,7 +145,7 @@ def accounting_claim(pod_uid: str) -> str:
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
-    """A pod that uses claims of ours, as last observed."""
+    """A pod that uses dray's claims, as last observed."""
 
     uid: str
     namespace: str
@@ -163,7 +164,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     needs: PodNeeds = PodNeeds()
     claims: tuple[PodClaim, ...] = ()
     request_id: str = ""
-    """Written by the webhook: a pod has no UID yet when it is admitted."""
+    """The webhook writes it, because a pod has no UID yet when it is admitted."""
     traceparent: str = ""
     """W3C Trace Context of the admission, or empty."""
     created_unix_s: float = 0.0
@@ -177,7 +178,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def has_accounting_claim(self) -> bool:
-        """Whether it refers to no claim, and dray makes one that accounts for it."""
+        """Whether it refers to no claim, so that dray makes one that accounts for it."""
         name = accounting_claim(self.uid)
         return any(one.claim == name for one in self.claims)
 
@@ -188,7 +189,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     name: str
     uid: str
     pool: str = ""
-    """GPUPool; empty: in no pool, or moving. Nothing is allocated there then."""
+    """GPUPool. Empty: the node is in no pool, or is moving; nothing is allocated there then."""
     owner: str = OWNER_DRAY
     """``spec.owner`` of its pool."""
     qos: str = DEFAULT_QOS
@@ -206,7 +207,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     used_memory_bytes: int = 0
     used_pods: int = 0
     resources: dict[str, int] = msgspec.field(default_factory=dict)
-    """Allocatable of every other resource, as in ``PodNeeds.resources``; absent: none."""
+    """Allocatable amounts of other resources, as in ``PodNeeds.resources``; absent: none."""
     used_resources: dict[str, int] = msgspec.field(default_factory=dict)
     used_ports: tuple[HostPort, ...] = ()
     """Host ports in use by its pods, without duplicates."""
@@ -218,11 +219,11 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     """GPUPool that the node is leaving; ``pool`` stays empty until the pool's
     decision log says ``node-left``."""
     leaving_since: int = 0
-    """Facts of this node from this revision on no longer name ``leaving`` as its pool."""
+    """From this revision on, facts of this node no longer name ``leaving`` as its pool."""
     assigned_pool: str = ""
-    """GPUPool of the node: ``pool``, or the next one once the node has moved."""
+    """GPUPool of the node: ``pool``, or the pool to which the node moves."""
     enforcement: Enforcement = NOTHING_NAMED
-    """What holds programs to their shares of its GPUs, as its pool says."""
+    """What limits programs to their shares of its GPUs, as its pool says."""
     unhealthy_effect: str = "NoSchedule"
     """Effect of the taint of its unhealthy devices."""
 
@@ -238,15 +239,15 @@ class Pool(msgspec.Struct, frozen=True, gc=False):
     template: str = ""
     """Name of its SchedulingConfigTemplate, or empty."""
     node_selector: dict[str, str] | None = None
-    """Absent: nodes labelled ``tensor-fusion.ai/gpupool=<name>``."""
+    """Absent: it selects nodes labelled ``tensor-fusion.ai/gpupool=<name>``."""
     default_qos: str = DEFAULT_QOS
     tflops_ratio: str = "1"
     vram_ratio: str = "1"
     isolation: str = ""
     allowed_namespaces: tuple[str, ...] = ()
-    """Empty: all."""
+    """Empty: all namespaces."""
     deleting: bool = False
-    """Whether it is being deleted: running pods continue and no new pod is decided."""
+    """Whether it is being deleted. Running pods continue, and no new pod is decided."""
     enforcement: Enforcement = NOTHING_NAMED
     unhealthy_effect: str = "NoSchedule"
     """Effect of the taint of its unhealthy devices."""
@@ -264,13 +265,13 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     dra_enabled: bool = False
     claim_template: str = ""
     placement: str = ""
-    """``placement.mode``; empty: none is named."""
+    """``placement.mode``; empty: not set."""
     version: int = 0
     """``metadata.generation``: a changed policy is a new version."""
     placement_node: str = ""
-    """``placement.node``: ``binpack`` or ``spread``; empty: the mode's."""
+    """``placement.node``: ``binpack`` or ``spread``; empty: the mode's node level."""
     placement_gpu: str = ""
-    """The same of cards."""
+    """``placement.gpu``: the same for cards."""
     placement_weights: dict[str, int] = msgspec.field(default_factory=dict)
     """``placement.weights``, by resource."""
     placement_topology: str = ""

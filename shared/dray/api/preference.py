@@ -23,12 +23,12 @@ class ByAmount(msgspec.Struct, frozen=True, gc=False):
     """Smallest first if ``sign`` is 1, largest first if it is -1."""
 
     capacity: str
-    """``tflops`` or ``vram``: the whole capacity of the device, however much is in use."""
+    """``tflops`` or ``vram``: the device's total capacity, regardless of use."""
     sign: int
 
 
 class ByModel(msgspec.Struct, frozen=True, gc=False):
-    """The models in this order; any other comes after them."""
+    """The models in this order. Other models come after them."""
 
     models: tuple[str, ...]
 

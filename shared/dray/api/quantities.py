@@ -24,7 +24,7 @@ _FAST_DIGITS = 18
 _MOST_DIGITS = 5
 _SMALL_SUFFIXES = ("n", "u", "m", "k")
 _EXACT = Context(prec=60)
-"""More digits than a quantity has."""
+"""More digits than any quantity has."""
 INT64 = range(-(2**63), 2**63)
 
 
@@ -46,11 +46,12 @@ class Quantity:
 
     nano: int
     binary: bool = False
-    """Whether it was written with a binary suffix; it is written with one again."""
+    """Whether it was written with a binary suffix. If so, it is written with one again."""
     exponent: int = -9
-    """The power of ten by which Kubernetes holds it, which CEL's ``isInteger`` lets users see."""
+    """The power of ten with which Kubernetes stores it. Users can see it through CEL's
+    ``isInteger``."""
     is_small: bool = True
-    """Whether Kubernetes holds it as an int64 times the power of ten, not as a big decimal."""
+    """Whether Kubernetes stores it as an int64 times the power of ten, not as a big decimal."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Quantity) and self.nano == other.nano
@@ -67,7 +68,7 @@ class Quantity:
 
     def __sub__(self, other: "Quantity") -> "Quantity":
         if other.is_small and _scaled(other.nano, -9, other.exponent) == INT64.start:
-            # Go adds the negated number, and the smallest int64 is its own negation.
+            # Go adds the negated number. The smallest int64 is its own negation.
             found = self + other
             if found.is_small:
                 return found
@@ -89,12 +90,12 @@ class Quantity:
 
     @property
     def unscaled(self) -> int:
-        """The number that, times ten to the power of ``exponent``, is the amount."""
+        """The amount divided by ten to the power of ``exponent``."""
         return _scaled(self.nano, -9, self.exponent)
 
     @property
     def integer(self) -> int | None:
-        """The amount as Go's ``AsInt64()`` gives it: None if it is held otherwise."""
+        """The amount as Go's ``AsInt64()`` returns it; None if it returns none."""
         if not self.is_small or self.exponent < 0:
             return None
         units = self.nano // NANO
@@ -115,7 +116,7 @@ class Quantity:
 
 @lru_cache(maxsize=16_384)
 def parse_quantity(text: str) -> Quantity:
-    """The exact amount that ``text`` stands for.
+    """The exact amount that ``text`` means.
 
     Raises:
         InvalidQuantityError: ``text`` is not a quantity.
@@ -128,7 +129,7 @@ def parse_quantity(text: str) -> Quantity:
 
 
 def written(is_negative: bool, whole: str, fraction: str, suffix: str) -> Quantity:
-    """The amount of a decimal number with a valid suffix, held as ``ParseQuantity`` holds it."""
+    """The amount of a decimal number with a valid suffix, stored as ``ParseQuantity`` stores it."""
     whole = whole.lstrip("0") or "0"
     digits = int(whole + fraction)
     sign = -1 if is_negative else 1
@@ -153,11 +154,11 @@ def _written_binary(sign: int, digits: int, wholes: int, fractions: int, factor:
 
 @lru_cache(maxsize=4096)
 def readable(nano: int, *, binary: bool = False) -> str:
-    """An amount in billionths of a unit as people write it, exactly: the one rule for whatever a
-    person reads.
+    """An amount in billionths of a unit as people write it, exactly. All texts for people use this
+    rule.
 
-    A plain number (``98.9``, ``10269.85``), with a suffix from a million on (``80G``); binary if
-    ``binary``, or if that is shorter for whole mebibytes, as of memory: ``16Gi``.
+    A plain number (``98.9``, ``10269.85``), or from a million on a number with a suffix (``80G``).
+    The suffix is binary if ``binary``, or if that is shorter for whole mebibytes: ``16Gi``.
     """
     text = _format(nano, binary)
     if not binary and text[-1:] in _SMALL_SUFFIXES:
@@ -181,8 +182,8 @@ def plain_number(nano: int) -> str:
 
 
 def rounded_down(nano: int, *, binary: bool = False) -> str:
-    """As ``readable``, rounded down, for remaining amounts: a fraction, or an amount of more than
-    five digits, has two decimals of its unit, ``14.2Gi`` and not ``15247133901``."""
+    """As ``readable``, but rounded down, for remaining amounts. A fraction, or an amount of more
+    than five digits, has up to two decimals: ``14.2Gi`` and not ``15247133901``."""
     return _in_hundredths(nano, binary, half_up=False)
 
 
@@ -214,7 +215,7 @@ def quantity_of(units: int) -> Quantity:
 
 
 def _held_as(left: Quantity, right: Quantity) -> tuple[int, bool]:
-    """Exponent and form of a sum, as apimachinery's ``Quantity.Add`` leaves them."""
+    """Exponent and form of a sum, as apimachinery's ``Quantity.Add`` sets them."""
     exponent = min(left.exponent, right.exponent)
     if not (left.is_small and right.is_small):
         return exponent, False
@@ -225,7 +226,7 @@ def _held_as(left: Quantity, right: Quantity) -> tuple[int, bool]:
 
 
 def _scaled(number: int, exponent: int, wanted: int) -> int:
-    """``number`` times ten to ``exponent``, in units of ten to ``wanted``; it divides evenly."""
+    """``number`` times 10**``exponent``, in units of 10**``wanted``; it divides evenly."""
     power = exponent - wanted
     factor: int = 10 ** abs(power)
     return number * factor if power >= 0 else number // factor

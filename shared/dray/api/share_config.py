@@ -1,6 +1,6 @@
 """dray's opaque configuration in claims: ``GPUShareConfig`` of ``tensor-fusion.ai/v1``.
 
-The node reads limits, quality of service and isolation; the rest is the allocator's.
+The node reads limits, quality of service and isolation; the allocator reads the rest.
 """
 
 import re
@@ -28,7 +28,7 @@ _CONTAINER: Final = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def config_problems(parameters: Mapping[str, object], *, strict: bool = False) -> Iterator[str]:
-    """What is wrong with the parameters. ``strict``: unknown fields, too, which a later version may
+    """The problems of the parameters. ``strict``: also unknown fields, which a later version may
     know."""
     version = parameters.get("apiVersion", API_VERSION)
     if version != API_VERSION:

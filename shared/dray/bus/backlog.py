@@ -15,7 +15,7 @@ from dray.runtime.clock import Clock, SystemClock
 class Backlog:
     """A bounded ordered queue: while the bus is unreachable, the oldest messages are dropped.
 
-    ``capacity`` is in the unit of the sizes that ``offer`` is given: bytes, or messages.
+    ``capacity`` has the unit of the sizes passed to ``offer``: bytes or messages.
     """
 
     def __init__(self, bus: Bus, *, capacity: int, what: str, clock: Clock | None = None) -> None:
@@ -55,7 +55,7 @@ class Backlog:
                 )
                 await self._clock.sleep(backoff.next_s())
             except DrayError as error:
-                # A permanent refusal: drop the message rather than block those after it.
+                # A permanent refusal: drop the message, so that it does not block later ones.
                 self._take_oldest()
                 self.dropped += 1
                 structlog.get_logger().error(f"{self._what} is lost", error=str(error))

@@ -1,8 +1,8 @@
 """A fast path through nats-py for messages that are read in bulk.
 
-nats-py makes an object and a dictionary of headers of each message, and passes it through a queue
+nats-py makes an object and a dictionary of headers for each message, and passes it through a queue
 to a task. That costs more than applying a fact. For the subscriptions taken here, messages are cut
-out of the connection's bytes and passed to a callback at once. nats-py handles all others.
+out of the connection's bytes and passed to a callback at once. nats-py handles all other messages.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,7 @@ class Headers(Mapping[str, str]):
 
     def __init__(self, block: bytes) -> None:
         self._block = block
-        """As it came: a line with the version and maybe a status, then ``name: value``."""
+        """As received: a line with the version and maybe a status, then ``name: value`` lines."""
         self._read: dict[str, str] | None = None
 
     def __getitem__(self, name: str) -> str:
@@ -61,7 +61,7 @@ class Headers(Mapping[str, str]):
 
 
 class BulkParser(Parser):  # type: ignore[misc]
-    """Cuts the connection's bytes into messages; nats-py parses those of other subscriptions."""
+    """Cuts the connection's bytes into messages. nats-py parses messages of other subscriptions."""
 
     def __init__(self, client: Client) -> None:
         self._ahead = bytearray()
@@ -110,8 +110,8 @@ class BulkParser(Parser):  # type: ignore[misc]
         del self._ahead[:at]
 
     async def _pass(self, whole: bytes, *, is_message: bool) -> None:
-        """Let nats-py parse it. A message that it can't parse is skipped: any client may send one,
-        and the error would end the connection."""
+        """Let nats-py parse the bytes. A message that it can't parse is skipped: any client may
+        send one, and the error would end the connection."""
         try:
             await super().parse(whole)
         except (ValueError, IndexError) as error:

@@ -25,23 +25,23 @@ _PING_S: Final = 10
 _CONNECT_S: Final = 5
 _FLUSH_S: Final = 5
 _SELF_EXPLAINING: Final = (nats.errors.Error, OSError, BusUnavailableError)
-"""Errors whose text says what is wrong."""
+"""Errors whose text explains the problem."""
 _USERINFO: Final = re.compile(r"(?<=//)[^/@,]*@")
 _REFUSED: Final = re.compile(r"authori[sz]ation violation|authentication timeout", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class BusCredentials:
-    """Who connects: a user with a password, or a node with a service account's token."""
+    """The user that connects: one with a password, or a node with a service account's token."""
 
     user: str = ""
     password: str = ""
     node: str = ""
     token_file: Path | None = None
-    """Read for each connection: the kubelet renews it."""
+    """Read again for each connection, because the kubelet renews it."""
     ca_file: Path | None = None
-    """Certificates of the authorities that a server's certificate may be from, instead of the
-    system's. Read for each connection: they are rotated."""
+    """Certificates of the authorities that may have issued a server's certificate, instead of the
+    system's. Read again for each connection, because they are rotated."""
 
     def options(self) -> dict[str, Any]:
         """For nats-py's ``connect``. Raises BusUnavailableError if a file can't be read."""
@@ -76,7 +76,7 @@ _NOBODY: Final = BusCredentials()
 
 
 class Connection:
-    """Keeps a session up, for ever, with jittered backoff between attempts."""
+    """Keeps a session open for ever, with jittered backoff between attempts."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Connection:
             "max_reconnect_attempts": 1,
             "reconnect_time_wait": 0,
             "connect_timeout": _CONNECT_S,
-            # How long sending waits for a server that does not read; for ever without this option.
+            # How long sending waits for a server that does not read. Without it: for ever.
             "flush_timeout": _FLUSH_S,
             "ping_interval": _PING_S,
             "max_outstanding_pings": 2,
@@ -138,7 +138,7 @@ class Connection:
     def session(self) -> Session:
         """The session. Raises BusUnavailableError while there is none."""
         if self._session is None or self._session.closed.is_set():
-            raise BusUnavailableError("there is no connection to NATS just now")
+            raise BusUnavailableError("there is no connection to NATS now")
         return self._session
 
     async def next_session(self) -> Session:
@@ -148,13 +148,13 @@ class Connection:
                 raise BusUnavailableError("the bus was closed")
             if self.connected:
                 return self.session()
-            # A set event is not waited for: if the connection loop has not noticed the loss
-            # yet, this loop would never yield to it.
+            # Waiting for an event that is set does not yield. If the connection loop has not
+            # noticed the loss yet, this loop would never let it run.
             await asyncio.sleep(0)
             await self._up.wait()
 
     async def close(self, budget_s: float) -> None:
-        """Let what is in flight finish within ``budget_s``, then disconnect."""
+        """Let requests and messages in flight finish within ``budget_s``, then disconnect."""
         self._closed = True
         session = self._session
         draining = None
@@ -170,7 +170,7 @@ class Connection:
                 session.lose()
                 await session.client.discard()
             if draining is not None:
-                # Only now: when cancelled, nats-py first waits until its buffer is sent.
+                # Not earlier: when cancelled, nats-py first waits until its buffer is sent.
                 draining.cancel()
                 await asyncio.gather(draining, return_exceptions=True)
             self._up.set()
@@ -181,8 +181,8 @@ class Connection:
             try:
                 await self._live(backoff)
             except Exception as error:  # noqa: BLE001
-                # nats-py raises many types for a bad address or a server of another protocol:
-                # if the loop ended here, there would never be a connection again.
+                # nats-py raises many types of errors for a bad address or for a server with
+                # another protocol. If the loop ended here, it would never connect again.
                 known = _text(error) if isinstance(error, _SELF_EXPLAINING) else repr(error)
                 self._failure = f"{self._servers}: {self._explained(known)}"
                 self._log.warning("can't connect to NATS", error=self._failure)
@@ -200,7 +200,7 @@ class Connection:
         self._max_payload_bytes = session.client.max_payload
         self._up.set()
         if problem := payload_problem(self._max_payload_bytes):
-            self._log.warning("the server takes short messages only", why=problem)
+            self._log.warning("the server accepts only short messages", why=problem)
         await session.closed.wait()
         self._up.clear()
         if not self._closed:
@@ -240,8 +240,7 @@ class Connection:
 
 
 def _text(error: Exception) -> str:
-    """What the error says; some say nothing, such as that of a name that was not resolved in
-    time."""
+    """The text of the error. Some errors have none, such as the timeout of a name resolution."""
     if isinstance(error, TimeoutError) and not str(error):
         return f"no answer within {_CONNECT_S} s, from the server or the lookup of its name"
     return str(error) or repr(error)

@@ -7,7 +7,7 @@ _DROPPED = ("Nats-Msg-Id", "Nats-TTL")
 
 
 def dead_letter(message: Delivered, reason: str) -> Outgoing:
-    """The message under ``dray.dead.…`` with the reason and where it came from."""
+    """The message under ``dray.dead.…`` with the reason and its origin."""
     headers = {
         name: value
         for name, value in message.headers.items()
@@ -23,7 +23,7 @@ def dead_letter(message: Delivered, reason: str) -> Outgoing:
 
 
 def notice(about: str, reason: str, *, identity: str) -> Outgoing:
-    """A notice that a service can't do something, other than handle a message. ``about`` ends its
-    subject; a repeated notice has the same ``identity``."""
+    """A notice that a service can't do something other than handle a message. ``about`` is the end
+    of its subject. A repeated notice has the same ``identity``."""
     headers = {"dray-dead-reason": " ".join(reason.split()), "Nats-Msg-Id": f"dead.{identity}"}
     return Outgoing(_PREFIX + about, b"{}", headers)

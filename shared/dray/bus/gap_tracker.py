@@ -1,4 +1,4 @@
-"""Whether the state a reader folded is one that a last-value stream ever had.
+"""Whether a reader's state is a state that its last-value stream really had.
 
 Such a stream keeps only the last message of each subject. A reader that lags misses replaced
 messages: it sees a gap in the sequences, and the replacement comes later. After it has read all
@@ -15,11 +15,11 @@ class GapTracker:
     position: int = 0
     """Sequence of the last message read."""
     _still: int = 0
-    """Messages to read before the state is consistent."""
+    """Number of messages to read before the state is consistent."""
 
     def read(self, sequence: int, pending: int) -> tuple[int, int] | None:
-        """Count the next message, with ``pending`` more behind it. Returns the first and last
-        missing sequence before it, or None."""
+        """Count the next message, which ``pending`` more messages follow. Returns the first and
+        last missing sequence before it, or None."""
         due, self.position = self.position + 1, sequence
         if sequence > due:
             self._still = pending
@@ -30,5 +30,5 @@ class GapTracker:
 
     @property
     def whole(self) -> bool:
-        """Whether the messages read are the state of the stream at ``position``."""
+        """Whether the messages read so far are the state of the stream at ``position``."""
         return self._still == 0

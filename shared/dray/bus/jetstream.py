@@ -57,16 +57,17 @@ from dray.messages.rpc import Reading, ReadingReply
 
 _CLOSE_BUDGET_S: Final = 10.0
 _MOST_DUE: Final = 1024
-"""Messages on their way to the server at once: it stores 5 000 a second where each is synced."""
+"""Most messages in flight to the server at once. If it syncs each, it stores 5 000 a second."""
 _LEASES_S: Final = 2.0
-"""How long reading all leases may take."""
+"""Time limit for reading all leases."""
 _MESSAGE_ID: Final = "Nats-Msg-Id"
 _EXPECTED: Final = "Nats-Expected-Last-Sequence"
 _AFTER: Final = "Nats-Expected-Last-Msg-Id"
 _EXPECTED_OF: Final = "Nats-Expected-Last-Subject-Sequence"
 _OF_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 _REQUEST_INFO: Final = "Nats-Request-Info"
-"""Set by the server with the requester's identity if the import shares it; clients can't set it."""
+"""Header with the requester's identity. The server sets it if the import shares the identity.
+Clients can't set it."""
 
 
 async def connect(
@@ -84,12 +85,14 @@ async def connect(
 ) -> "JetStreamBus":
     """Connect to the bus, and keep reconnecting for ever.
 
-    ``servers`` are separated by commas. ``role``: of the topology; the default owns the streams.
+    ``servers`` are separated by commas. ``role``: a role of the topology; the default owns the
+    streams.
     A node-agent names its ``node`` and the ``token_file`` of its service account instead of a user.
     ``ca_file``: authorities of the servers' certificates, instead of the system's.
-    ``replicas``: of streams; None: each keeps what it has.
-    Returns once connected, or after ``wait_s`` without: then ``connected`` is False, calls raise
-    BusUnavailableError, and readers wait. 0: returns at once; None: ``start`` begins to connect.
+    ``replicas``: number of replicas of each stream; None: existing streams keep theirs.
+    Returns once connected, or after ``wait_s``. If it is not connected then, ``connected`` is
+    False, calls raise BusUnavailableError, and readers wait. With ``wait_s`` 0 it returns at once;
+    with None it does not connect until ``start`` is called.
     """
     is_owner = role == CLAIM_CONTROLLER
     connection = Connection(
@@ -138,7 +141,7 @@ class JetStreamBus:
         return self._connection.max_payload_bytes
 
     async def ensure(self, stream: StreamSpec) -> bool:
-        """See ``Bus.ensure``; a stream with another configuration is brought up to the spec's."""
+        """See ``Bus.ensure``. A stream with another configuration is updated to the spec."""
         return await self._streams.ensure(self._connection.session(), stream)
 
     async def raise_replicas(self, stream: str) -> None:
@@ -202,8 +205,7 @@ class JetStreamBus:
         return await self._store(Outgoing(message.subject, message.payload, headers))
 
     async def last(self, stream: str, subject: str) -> Delivered | None:
-        """See ``Bus.last``; the owner asks the stream's leader, so that it sees every stored
-        write."""
+        """See ``Bus.last``. The owner asks the stream's leader, and so sees every stored write."""
         if self._is_owner:
             return await last_message(self._connection.session(), stream, subject)
         return await JetStreamReader(self._connection, self._readings, stream, (subject,), 1).last()
@@ -325,22 +327,24 @@ class JetStreamBus:
         return found
 
     async def _not_taken(self, session: Session, subject: str) -> DrayError:
-        """Why no stream takes messages of a subject."""
-        # While a cluster elects the stream's leader, no server answers, either. Taken for a lost
-        # log, it would keep an allocator waiting for ever for the next epoch.
+        """Why no stream accepts messages of a subject."""
+        # No server answers while a cluster elects the stream's leader, either. If that were taken
+        # for a lost log, an allocator would wait for the next epoch for ever.
         try:
             if await is_kept(session, subject, is_owner=self._is_owner):
-                return BusUnavailableError(f"no server of NATS takes {subject} just now")
+                return BusUnavailableError(f"no NATS server accepts {subject} just now")
         except DrayError as error:
             return error
-        return StreamMissingError(f"no stream keeps {subject}: it was never made, or was lost")
+        return StreamMissingError(
+            f"no stream keeps {subject}: it was never created, or it was lost"
+        )
 
     def start(self) -> None:
         """Begin to connect."""
         self._connection.start()
 
     async def close(self) -> None:
-        """See ``Bus.close``; waits at most 10 s for what is in flight."""
+        """See ``Bus.close``. Waits at most 10 s for requests and messages in flight."""
         await self._connection.close(_CLOSE_BUDGET_S)
 
 
@@ -360,14 +364,14 @@ async def _answer(question: Msg, handler: Handler) -> None:
             "a request was not answered", subject=question.subject, error=str(error)
         )
     except Exception:  # noqa: BLE001
-        # No request may end the responder, and with it the service.
+        # No request may end the responder and thereby the service.
         structlog.get_logger().exception("a request was not answered", subject=question.subject)
 
 
 def _asker(headers: Mapping[str, str]) -> str:
-    """The authenticated user of another account that asks, if its import shares it.
+    """The authenticated user of another account who sent the request, if its import shares it.
 
-    The server sets the header on requests through an import and overwrites what the client wrote. A
+    The server sets the header on requests through an import and overwrites the client's value. A
     message that arrives as a reply has no such header, or that of the responder's account.
     """
     try:

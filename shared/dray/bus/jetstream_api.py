@@ -26,33 +26,35 @@ TIMEOUT_S: Final = 5.0
 NANO: Final = 1_000_000_000
 
 _MAX_CONSUMERS: Final = 100_000
-"""Per stream; each node-agent has one. Without a number, nats-server 2.15 allows 1,000."""
+"""Per stream. Each node-agent has one. Without a limit in the stream, nats-server 2.15 allows
+1,000."""
 _STREAM_NOT_FOUND: Final = 10059
 STREAM_NAME_IN_USE: Final = 10058
 TOO_MANY_CONSUMERS: Final = 10026
-"""More than the account allows."""
+"""Error code: the limit is higher than the account allows."""
 _NO_MESSAGE: Final = 10037
 _NO_ROOM: Final = 10047
 WANTED: Final = "dray-replicas"
-"""Metadata key of a stream that was created with fewer replicas than wanted: the number wanted.
-Without it and without a setting, the replicas are an administrator's choice."""
+"""Metadata key with the wanted number of replicas, on a stream that was created with fewer. Without
+this key and without a setting, an administrator chooses the replicas."""
 NO_CLUSTER: Final = 10074
 _TOO_FEW_SERVERS: Final = (10005, 10023, NO_CLUSTER)
-"""No suitable peers, insufficient resources, and replicas without a cluster."""
+"""Error codes: no suitable peers, insufficient resources, replicas without a cluster."""
 _FENCE_IN_USE: Final = 10164
-"""A message of the same fence is on its way; the fence itself was not looked at."""
+"""Error code: a message with the same fence is in flight. The fence itself was not checked."""
 _WRONG_LAST: Final = (10070, 10071, _FENCE_IN_USE)
-"""Another last message id, or another last sequence, than was expected."""
+"""Error codes: the last message id or the last sequence differs from the expected one."""
 _SERVER_FAULTS: Final = 500
-"""From this code on the server is at fault: a full disk, a failed store, a start in progress."""
+"""From this code on the server is at fault: a full disk, a failed store, or it is starting."""
 
 
 async def ask(
     session: Session, subject: str, body: object = None, *, timeout_s: float = TIMEOUT_S
 ) -> dict[str, Any]:
-    """One API request; the answer without its error.
+    """Send one API request; return the answer.
 
-    Raises BusUnavailableError, also where the server runs without JetStream, and as ``error_of``.
+    Raises the errors of ``error_of``, and BusUnavailableError, also if the server runs without
+    JetStream.
     """
     payload = b"" if body is None else msgspec.json.encode(body)
     try:
@@ -65,8 +67,8 @@ async def ask(
 
 
 async def store(session: Session, message: Outgoing, *, timeout_s: float) -> int:
-    """Publish into a stream; its sequence there. Raises NoRespondersError where none takes it now:
-    there is none, or none of its servers leads it."""
+    """Publish into a stream; return the message's sequence. Raises NoRespondersError if no stream
+    accepts it now: there is none for the subject, or no server leads it."""
     reply = await session.request(
         message.subject, message.payload, timeout_s=timeout_s, headers=message.headers
     )
@@ -84,8 +86,8 @@ _STORED: Final = msgspec.json.Decoder(_Stored)
 
 
 def stored_sequence(reply: bytes, subject: str) -> int:
-    """The sequence that JetStream gave a message of the subject. Raises as ``error_of``, and
-    BusUnavailableError for an invalid answer: the outcome is unknown."""
+    """The sequence that JetStream gave a message of the subject. Raises the errors of
+    ``error_of``, and BusUnavailableError for an invalid answer: the outcome is unknown."""
     try:
         answer = _STORED.decode(reply)
     except msgspec.MsgspecError as error:
@@ -123,11 +125,11 @@ def _nonsense(what: str, error: Exception) -> BusUnavailableError:
 
 
 class FenceInUseError(StaleSequenceError):
-    """The message was not stored: another one, whose fence has the same subject, is on its way."""
+    """The message was not stored: another message is in flight whose fence has the same subject."""
 
 
 class JetStreamRefusedError(PermanentError):
-    """JetStream refused a request for a reason the port has no name for."""
+    """JetStream refused a request for a reason for which the port has no error."""
 
     def __init__(self, what: str, code: int, description: str) -> None:
         super().__init__(f"JetStream refused {what}: {description} (error {code})")
@@ -149,7 +151,7 @@ def error_of(problem: dict[str, Any], what: str) -> DrayError:
     if code in _WRONG_LAST:
         kind = FenceInUseError if code == _FENCE_IN_USE else StaleSequenceError
         return kind(
-            f"{what}: {description}: another writer appended; fold what is new and decide again"
+            f"{what}: {description}: another writer appended; read the new records and decide again"
         )
     if code == _STREAM_NOT_FOUND:
         return StreamMissingError(f"{what}: {description}")
@@ -187,7 +189,7 @@ async def stream_info(session: Session, name: str) -> dict[str, Any]:
 
 
 async def list_streams(session: Session) -> list[StreamState]:
-    """All streams of the account; the server answers with some at a time."""
+    """All streams of the account. The server returns them in pages."""
     found: list[StreamState] = []
     offset = 0
     while True:

@@ -62,9 +62,9 @@ class JetStreamDelivery:
 async def consume(
     connection: Connection, stream: str, durable: str, subjects: Sequence[str], publish: Publish
 ) -> AsyncGenerator[JetStreamDelivery, None]:
-    """Messages of a durable consumer, over reconnections.
+    """Messages of a durable consumer, across reconnections.
 
-    Raises StreamMissingError, and BusUnavailableError once the bus was closed.
+    Raises StreamMissingError, and BusUnavailableError after the bus was closed.
     """
     backoff = Backoff(0.02, 2.0)
     while True:

@@ -1,8 +1,8 @@
-"""Messages with a fence: how many of them may be on their way to a stream at once.
+"""Messages with a fence: how many of them may be in flight to a stream at once.
 
-A stream that one server keeps takes any number. If several servers keep it, the one that leads
-refuses a message while another one with a fence of the same subject is not stored by most of them
-(error 10164). So they go one at a time there.
+A stream with one replica accepts any number. With several replicas, the leading server refuses a
+message while another message, whose fence has the same subject, is not stored by most servers
+(error 10164). Such messages are sent one at a time.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from dray.messages.base import Outgoing
 Store = Callable[[Outgoing], Awaitable[int]]
 StoreAll = Callable[[Iterable[Sequence[Outgoing]]], Awaitable[list[int | DrayError]]]
 _PAUSE_S: Final = 0.005
-"""Between two attempts. A message takes servers some milliseconds."""
+"""Pause between two attempts. Servers take some milliseconds to store a message."""
 
 
 class FencedPublication:
@@ -27,7 +27,7 @@ class FencedPublication:
         self._store = store
         self._store_all = store_all
         self._one_at_a_time = False
-        """Known from the first refusal."""
+        """Set after the first refusal."""
         self._turn = asyncio.Lock()
 
     async def publish(self, message: Outgoing) -> int:
@@ -51,7 +51,8 @@ class FencedPublication:
             return outcomes
 
     async def _each(self, batches: Iterable[Sequence[Outgoing]]) -> list[int | DrayError]:
-        """One after another; what ends a batch is the outcome of the rest of it, too."""
+        """Publish one message after another. An error that ends a batch is also the outcome of the
+        rest of the batch."""
         outcomes: list[int | DrayError] = []
         for batch in batches:
             end: DrayError | None = None
@@ -71,8 +72,8 @@ class FencedPublication:
             return error
 
     async def _publish(self, message: Outgoing) -> int:
-        """Again while the server refuses it for another one on its way, which may be one that
-        nobody waits for any more."""
+        """Publish, and repeat it while the server refuses it because another message is in flight.
+        Nobody may be waiting for that other message any more."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 while True:

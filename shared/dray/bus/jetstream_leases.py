@@ -18,16 +18,16 @@ _TIMEOUT_S: Final = 2.0
 
 
 class Leases:
-    """Leases, as far as this process wrote them."""
+    """Takes, renews and releases leases. It remembers those that this process wrote."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._mine: dict[str, int] = {}
-        """Sequence of the message last written per key and holder."""
+        """Sequence of the last message written, per key and holder."""
 
     async def acquire(self, key: str, holder: str, ttl_s: float) -> bool:
         """Take or renew; False while another holds it. Time-to-live is in whole seconds. Raises
-        BusUnavailableError also while the stream of leases is not there."""
+        BusUnavailableError also while the stream of leases is missing."""
         try:
             return await self._take(key, holder, ttl_s)
         except StreamMissingError as error:
@@ -36,8 +36,8 @@ class Leases:
     async def acquire_all(
         self, keys: Sequence[str], holder: str, ttl_s: float
     ) -> list[bool | DrayError]:
-        """Take or renew leases; their messages are sent at once. An error stands for its
-        outcome."""
+        """Take or renew leases; their messages are sent at once. Returns the outcome or the error
+        of each."""
         try:
             session = self._connection.session()
         except BusUnavailableError as error:
@@ -59,7 +59,7 @@ class Leases:
     async def _outcome(
         self, key: str, holder: str, ttl_s: float, stored: int | DrayError | NoRespondersError
     ) -> bool | DrayError:
-        """Whether the lease is taken, given what became of its message."""
+        """Whether the lease is taken, given the outcome of its message."""
         if isinstance(stored, StaleSequenceError):
             try:
                 return await self._take_again(key, holder, ttl_s)
@@ -86,7 +86,7 @@ class Leases:
                 return  # It lapses.
 
     async def held(self, prefix: str) -> tuple[str, ...]:
-        """Keys that have a message; a released lease keeps one for a second."""
+        """Keys that have a message. A released lease keeps its message for a second."""
         body = {"subjects_filter": f"{LEASE_PREFIX}{prefix}>"}
         try:
             info = await ask(
@@ -111,7 +111,7 @@ class Leases:
         return True
 
     async def _take_again(self, key: str, holder: str, ttl_s: float) -> bool:
-        """Take a lease that was written or lapsed since this process wrote it last."""
+        """Take a lease that was written or has lapsed since this process last wrote it."""
         mine = f"{key} {holder}"
         self._mine.pop(mine, None)
         sequence, owner = await self._current(key)

@@ -1,6 +1,6 @@
-"""One pull consumer's message flow, over one session.
+"""The messages of one pull consumer, over one session.
 
-nats-py's ``fetch`` costs a timer per message; this requests batches and reads the subscription.
+nats-py's ``fetch`` costs a timer per message. This requests batches and reads the subscription.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ _GIVE_BACK_S: Final = 1.0
 _LEFT: Final = "Nats-Pending-Messages"
 """Header with the number of messages that an ended request did not get."""
 _DOTS: Final = 8
-"""In ``$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>``. With
-a domain and an account, there are two more words in front and maybe one behind."""
+"""Dots in ``$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>``.
+With a domain and an account, there are two more words before these and maybe one after them."""
 
 
 class FlowEndedError(Exception):
@@ -42,20 +42,20 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def attempts(self) -> int:
-        """How often it was delivered."""
+        """How many times it was delivered."""
         return int(_reply_numbers(self.reply)[0])
 
 
 def _reply_numbers(reply: bytes) -> list[bytes]:
-    """Numbers in a reply subject: attempts, both sequences, nanoseconds since 1970 and what is
-    pending."""
+    """Numbers in a reply subject: attempts, both sequences, nanoseconds since 1970, and pending
+    messages."""
     if reply.count(b".") == _DOTS:
         return reply.rsplit(b".", 5)[1:]
     return reply.split(b".")[6:11]
 
 
 class Arrivals:
-    """Messages received for the requests, and how many are still due."""
+    """Messages received for the requests, and the number still due."""
 
     def __init__(self) -> None:
         self.due = 0
@@ -82,23 +82,23 @@ class Arrivals:
         self._news.set()
 
     async def some(self) -> None:
-        """Wait for an arrival. Raises FlowEndedError once the flow has ended and all messages
-        were taken."""
+        """Wait for an arrival. Raises FlowEndedError if the flow has ended and all messages were
+        taken."""
         if self._messages:
             return
         if self._end:
             raise FlowEndedError(self._end)
         self._news.clear()
         try:
-            # Not wait_for: up to Python 3.11 it swallows a cancellation that comes together
-            # with a message, and the reader would go on for ever.
+            # Not wait_for: up to Python 3.11 it swallows a cancellation that arrives together
+            # with a message, and the reader would continue for ever.
             async with asyncio.timeout(_HEARTBEAT_S * 2.5):
                 await self._news.wait()
         except TimeoutError:
             raise FlowEndedError("no heartbeat") from None
 
     def first(self, count: int, stream: str) -> Iterator[tuple[Delivered, Position]]:
-        """The messages that came first of those at hand; each is taken when it is asked for."""
+        """The first messages of those received; each is taken when the iterator reaches it."""
         messages = self._messages
         for _ in range(count):
             subject, reply, headers, payload = messages.popleft()
@@ -111,7 +111,7 @@ class Arrivals:
                 stream,
                 int(sequence),
                 int(time_unix_ns) / NANO,
-                # The server's count when it sent this message; more may have arrived since.
+                # The server's count at the time of this message; more may have arrived since.
                 max(int(pending), len(messages)),
             )
             yield message, Position(reply, int(consumer_sequence))
@@ -137,16 +137,16 @@ async def pull(
     refill: int = 0,
     give_back: bool = False,
 ) -> AsyncGenerator[Iterator[tuple[Delivered, Position]], None]:
-    """Messages of a consumer in batches, until it or the session is gone.
+    """Messages of a consumer in batches, until the consumer or the session is gone.
 
-    At most ``batch`` messages are requested or buffered. More are requested once there are at most
-    ``refill``, so that the server sends while earlier ones are processed. ``give_back``: messages
-    that were fetched but not taken are returned at once, instead of after the consumer's wait for
-    their acknowledgement.
+    At most ``batch`` messages are requested or buffered. When at most ``refill`` are left, more are
+    requested, so that the server sends while earlier ones are processed. ``give_back``: messages
+    that were fetched but not taken are returned at once. Otherwise they are delivered again after
+    the consumer's wait for their acknowledgement.
 
     Raises:
         FlowEndedError: no message and no heartbeat came, or the server ended the request.
-        BusUnavailableError: the session was lost while asking.
+        BusUnavailableError: the session was lost during a request.
     """
     arrivals = Arrivals()
     inbox = session.client.new_inbox()

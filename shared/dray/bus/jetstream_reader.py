@@ -1,4 +1,4 @@
-"""Reading a stream in order for ever, over reconnections, without loss or repetition."""
+"""Reading a stream in order for ever, across reconnections, without loss or repetition."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
@@ -20,7 +20,7 @@ _REFILL: Final = _BATCH // 2
 
 
 class JetStreamReader:
-    """One reading of one stream: its position, and which creation of the stream it reads."""
+    """One reading of one stream: its position, and the stream's time of creation."""
 
     def __init__(
         self,
@@ -38,15 +38,15 @@ class JetStreamReader:
         self._created = ""
 
     async def messages(self) -> AsyncGenerator[Delivered, None]:
-        """Every message from the start on. Raises as ``batches``."""
+        """Every message from the start on. Raises the errors of ``batches``."""
         async with contextlib.aclosing(self.batches()) as batches:
             async for batch in batches:
                 for message in batch:
                     yield message
 
     async def batches(self) -> AsyncGenerator[list[Delivered], None]:
-        """The same in batches of all buffered messages. Raises StreamMissingError as ``Bus.read``,
-        and BusUnavailableError once the bus was closed."""
+        """The same in batches of all buffered messages. Raises StreamMissingError as ``Bus.read``
+        does, and BusUnavailableError after the bus was closed."""
         backoff = Backoff(0.02, 2.0)
         try:
             while True:
@@ -68,7 +68,7 @@ class JetStreamReader:
             self._readings.go_on(self._stream)
 
     async def last(self) -> Delivered | None:
-        """The newest message of the one subject, or None; does not retry. Raises
+        """The newest message of the reading's subject, or None. Does not retry. Raises
         StreamMissingError, BusUnavailableError."""
         session = self._connection.session()
         wanted = Reading(stream=self._stream, subjects=self._subjects, last_only=True)
@@ -85,8 +85,8 @@ class JetStreamReader:
         return None
 
     async def stored(self) -> list[Delivered]:
-        """The messages that are stored; does not retry, and may wait for ever for one that is
-        removed meanwhile. Raises StreamMissingError, BusUnavailableError."""
+        """The messages that are stored now. Does not retry, and may wait for ever for a message
+        that is removed meanwhile. Raises StreamMissingError, BusUnavailableError."""
         session = self._connection.session()
         wanted = Reading(stream=self._stream, subjects=self._subjects, start=self._next)
         opened = await self._readings.open(session, wanted)
@@ -105,7 +105,7 @@ class JetStreamReader:
         return found
 
     async def _consumer(self, session: Session) -> str:
-        """An ephemeral consumer from the next sequence on, if the stream was not created again."""
+        """An ephemeral consumer from the next sequence on, unless the stream was re-created."""
         reading = Reading(stream=self._stream, subjects=self._subjects, start=self._next)
         try:
             opened = await self._readings.open(session, reading)

@@ -12,13 +12,13 @@ from dray.bus.session import NoRespondersError, Session
 from dray.messages.rpc import Reading, ReadingReply
 
 _INACTIVE_S: Final = 60
-"""The server deletes a consumer that nobody pulls from after this time."""
+"""The server deletes a consumer if nobody pulls from it for this time."""
 _TIMEOUT_S: Final = 2.0
 
 
 class Readings:
-    """Creates or requests the consumers of one connection. ``subject`` receives the requests; empty
-    for the owner."""
+    """Creates or requests the consumers of one connection. Requests are sent to ``subject``; it is
+    empty for the owner."""
 
     def __init__(self, subject: str) -> None:
         self._subject = subject
@@ -40,7 +40,7 @@ class Readings:
         return opened
 
     def wait(self, stream: str, why: str) -> None:
-        """Note that a reading of the stream is tried again later."""
+        """Note that a reading of the stream will be tried again."""
         if self._waiting.get(stream) != why:
             structlog.get_logger().warning("a reading waits", stream=stream, why=why)
         self._waiting[stream] = why

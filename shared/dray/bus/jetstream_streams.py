@@ -22,13 +22,13 @@ from dray.bus.session import Session
 from dray.bus.topology import stream_of
 
 REPLICAS: Final = 3
-"""Replicas of a new stream, if there are enough servers and no setting."""
+"""Replicas of a new stream if there are enough servers and no setting."""
 
 
 class JetStreamStreams:
-    """Makes streams and raises their replicas, over one session at a time.
+    """Creates streams and raises their replicas, over one session at a time.
 
-    ``replicas``: the setting; None: what each stream has, and for new ones REPLICAS.
+    ``replicas``: the setting. None: existing streams keep theirs, new ones get REPLICAS.
     """
 
     def __init__(self, replicas: int | None = None) -> None:
@@ -37,8 +37,8 @@ class JetStreamStreams:
         """Streams whose missing replicas were logged."""
 
     async def ensure(self, session: Session, spec: StreamSpec) -> bool:
-        """Make the stream if it is missing, or bring its configuration up to the spec's; replicas
-        stay. True if it was made now."""
+        """Create the stream if it is missing, or update its configuration to the spec. The number
+        of replicas stays. True if it was created now."""
         wanted = stream_config(spec)
         try:
             found = _config(await stream_info(session, spec.name))
@@ -80,7 +80,7 @@ class JetStreamStreams:
         except JetStreamRefusedError as error:
             if error.code != TOO_MANY_CONSUMERS:
                 raise
-            # The account allows fewer, as many as a stream without a number then has.
+            # The account allows fewer. A stream without a limit then gets the account's limit.
             await self._create(session, name, {**config, "max_consumers": -1})
 
     async def _create(self, session: Session, name: str, config: dict[str, Any]) -> None:
@@ -112,8 +112,8 @@ async def _update(session: Session, found: dict[str, Any], wanted: dict[str, Any
     try:
         await _ask_to_keep(session, subject, {**found, **wanted})
     except JetStreamRefusedError:
-        # nats-server before 2.12.5 can't change the limit of consumers; its default is none. An
-        # account may allow fewer.
+        # nats-server before 2.12.5 can't change the limit of consumers; its default is no limit.
+        # An account may allow fewer.
         older = {**wanted, "max_consumers": found.get("max_consumers", -1)}
         if older == wanted:
             raise
@@ -126,8 +126,8 @@ def _differs(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
 
 
 async def _ask_to_keep(session: Session, subject: str, config: dict[str, Any]) -> None:
-    """Raises NoRoomError where no server may set the bytes aside: a cluster then says that it has
-    no suitable peers."""
+    """Ask for a stream. Raises NoRoomError if no server can reserve the bytes: a cluster then
+    answers that it has no suitable peers."""
     try:
         await ask(session, subject, config)
     except TooFewServersError as error:
@@ -137,8 +137,8 @@ async def _ask_to_keep(session: Session, subject: str, config: dict[str, Any]) -
 
 
 async def is_kept(session: Session, subject: str, *, is_owner: bool) -> bool:
-    """Whether a stream stores the subject, even if no server accepts messages now. A role that may
-    not read stream states only publishes, and gets True."""
+    """Whether a stream stores the subject, even if no server accepts messages now. True for a role
+    that may not read stream states: it only publishes."""
     if is_owner:
         answer = await ask(session, "STREAM.NAMES", {"subject": subject})
         return bool(answer.get("streams"))
@@ -160,5 +160,5 @@ def _config(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def _absent(value: object) -> object:
-    # The server leaves out what is empty, false or zero.
+    # The server omits empty, false and zero values.
     return value if value in (0, "", False) else None

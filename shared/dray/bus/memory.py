@@ -32,11 +32,12 @@ Hook = Callable[[], Awaitable[None]]
 _READING_S: Final = 2.0
 """Timeout of a request for a consumer, as in the real adapter."""
 BATCH: Final = 512
-"""Messages that a reader buffers at most, as from JetStream: after them it notices a deletion."""
+"""Maximum number of messages that a reader buffers, as from JetStream. It notices a deletion after
+them."""
 
 
 class MemoryBus:
-    """One connection to an in-memory server; ``peer`` makes further ones to the same server.
+    """One connection to an in-memory server. ``peer`` makes more connections to the same server.
 
     For tests: ``disconnect`` and ``reconnect``, ``fail_next`` (before the call, or after it so
     that only the answer is lost), and ``before[method]`` = an async callable awaited first.
@@ -66,8 +67,8 @@ class MemoryBus:
         self._answers: list[tuple[str, str, Handler]] = []
 
     def peer(self, user: str = "", readings: str = "") -> "MemoryBus":
-        """Another connection to the same server; ``readings`` is the subject under which it asks
-        for consumers, if it is not the owner's."""
+        """Another connection to the same server. ``readings``: the subject of its requests for
+        consumers, if it is not the owner's connection."""
         other = MemoryBus(self.server, user=user, readings=readings)
         other._consumers = self._consumers
         other._answers = self._answers
@@ -78,7 +79,7 @@ class MemoryBus:
         self._faults.setdefault(method, deque()).append((error, after))
 
     def disconnect(self) -> None:
-        """Every call raises BusUnavailableError, readers wait, until ``reconnect``."""
+        """Until ``reconnect``, every call raises BusUnavailableError and readers wait."""
         self._connected = False
         self._wake()
 
@@ -189,7 +190,7 @@ class MemoryBus:
         return found
 
     async def open_reading(self, reading: Reading) -> ReadingReply:
-        """See ``Bus.open_reading``; nobody pulls here."""
+        """See ``Bus.open_reading``. Nobody pulls from this consumer."""
         await self._enter("open_reading")
         source = self.server.streams.get(reading.stream)
         if source is None:
@@ -264,7 +265,7 @@ class MemoryBus:
                 await Signal.first_of(source.changed, self._moved, within_s=within_s)
 
     async def notify(self, subject: str, payload: bytes) -> None:
-        """See ``Bus.notify``: kept by a stream of the subject, if there is one."""
+        """See ``Bus.notify``. If a stream has the subject, it stores the message."""
         await self._enter("notify")
         self.server.check_size(Outgoing(subject, payload))
         try:
@@ -295,7 +296,7 @@ class MemoryBus:
         raise BusUnavailableError(f"{subject} had no answer within {timeout_s} s")
 
     def _asked(self, subject: str) -> list[Handler]:
-        """One of each queue that serves the subject, in turn."""
+        """One responder of each queue that serves the subject, in turn."""
         queues: dict[str, list[Handler]] = {}
         for pattern, queue, handler in self._answers:
             if matches(subject, pattern):
@@ -346,7 +347,7 @@ class MemoryBus:
         self._wake()
 
     async def _get_consumer(self, reading: Reading) -> None:
-        """Wait until the owner grants a consumer, as roles other than the owner need one. Raises
+        """Wait until the owner grants a consumer; other roles need one from it. Raises
         StreamMissingError."""
         backoff = Backoff(0.02, 2.0)
         try:
@@ -413,7 +414,7 @@ async def _answered(asked: Request, handler: Handler) -> bytes | None:
 async def acquire_each(
     acquire: Callable[..., Awaitable[bool]], keys: Sequence[str], holder: str, *, ttl_s: float
 ) -> list[bool | DrayError]:
-    """``Bus.acquire_all`` by a call of ``acquire`` for each."""
+    """``Bus.acquire_all`` with one call of ``acquire`` for each lease."""
 
     async def outcome(key: str) -> bool | DrayError:
         try:

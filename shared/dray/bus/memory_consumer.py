@@ -15,7 +15,7 @@ Bury = Callable[[Delivered, str], Awaitable[None]]
 
 @dataclass(slots=True)
 class MemoryConsumer:
-    """The position in a stream that all consumers of one name share."""
+    """A position in a stream, shared by all consumers with the same name."""
 
     stream: MemoryStream
     subjects: tuple[str, ...]
@@ -25,7 +25,7 @@ class MemoryConsumer:
     """Times at which sequences are delivered again."""
 
     def take(self) -> tuple[Delivered, int] | None:
-        """The next message and which delivery of it this is, or None."""
+        """The next message and its number of deliveries including this one, or None."""
         now_unix_s = self.stream.now_unix_s()
         while self._due and self._due[0][0] <= now_unix_s:
             _, sequence = heapq.heappop(self._due)
@@ -38,7 +38,7 @@ class MemoryConsumer:
         return None
 
     def next_due_s(self) -> float | None:
-        """Seconds until something is delivered again, or None."""
+        """Seconds until a message is delivered again, or None."""
         if not self._due:
             return None
         return max(0.0, self._due[0][0] - self.stream.now_unix_s())
@@ -48,7 +48,7 @@ class MemoryConsumer:
         self._attempts.pop(sequence, None)
 
     def again(self, sequence: int, delay_s: float) -> None:
-        """Deliver it again after a while."""
+        """Deliver it again after ``delay_s``."""
         self._due = [entry for entry in self._due if entry[1] != sequence]
         heapq.heapify(self._due)
         self._later(sequence, delay_s)

@@ -29,15 +29,15 @@ _created = itertools.count(1)
 
 
 class Signal:
-    """Wakes all who wait for it, each time that it fires."""
+    """Wakes all waiters each time that it fires."""
 
     def __init__(self) -> None:
         self.fired = 0
-        """How often."""
+        """How many times it fired."""
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     def fire(self) -> None:
-        """Wake all who wait."""
+        """Wake all waiters."""
         self.fired += 1
         for future in self._waiting:
             if not future.done():
@@ -45,7 +45,7 @@ class Signal:
 
     @staticmethod
     async def first_of(*signals: "Signal", within_s: float | None = None) -> None:
-        """Wait until one of them fires, or the time is over."""
+        """Wait until one of them fires or the time is over."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         for signal in signals:
@@ -66,7 +66,7 @@ def _finish(future: "asyncio.Future[None]") -> None:
 
 
 def matches(subject: str, pattern: str) -> bool:
-    """Whether a subject is in a pattern with the wildcards ``*`` and ``>``."""
+    """Whether a subject matches a pattern with the wildcards ``*`` and ``>``."""
     return _compiled(pattern)(subject)
 
 
@@ -81,7 +81,7 @@ def _compiled(pattern: str) -> Callable[[str], bool]:
 
 
 def matches_any(subject: str, patterns: Sequence[str]) -> bool:
-    """Whether a subject is in one of the patterns; no patterns: in all."""
+    """Whether a subject matches one of the patterns. No patterns: it matches."""
     return not patterns or any(matches(subject, pattern) for pattern in patterns)
 
 
@@ -93,24 +93,24 @@ def _ttl_s(headers: dict[str, str]) -> float | None:
 
 @dataclass(slots=True)
 class MemoryStream:
-    """One stream: messages by sequence, and a signal for readers that wait."""
+    """One stream: messages by sequence, and a signal for waiting readers."""
 
     spec: StreamSpec
     now_unix_s: Callable[[], float]
     created: str = field(default_factory=lambda: f"memory-{next(_created)}")
     last_sequence: int = 0
     last_identity: str = ""
-    """Identity of the last append, where it had one."""
+    """Identity of the last append, if it had one."""
     deleted: bool = False
     messages: OrderedDict[int, Delivered] = field(default_factory=OrderedDict)
     changed: Signal = field(default_factory=Signal)
     tail_losses: int = 0
-    """How often the newest messages were lost: their sequences are used again."""
+    """How many times the newest messages were lost. Their sequences are used again."""
     _expires: list[tuple[float, int]] = field(default_factory=list)
-    """When messages expire, and their sequences: a heap. It has some that are gone."""
+    """A heap of expiry times with the messages' sequences. Some of the messages may be gone."""
     _by_subject: dict[str, int] = field(default_factory=dict)
     _seen: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict)
-    """When messages were stored last, and their sequences, by identity, within the window."""
+    """Time and sequence of the last stored message of each identity, within the window."""
     _bytes: int = 0
 
     @property
@@ -123,7 +123,7 @@ class MemoryStream:
         )
 
     def store(self, message: Outgoing, *, deduplicate: bool) -> int:
-        """Keep a message; its sequence, or that of the duplicate within the window."""
+        """Store a message; return its sequence, or that of its duplicate within the window."""
         self.expire()
         now_unix_s = self.now_unix_s()
         self._forget_seen(now_unix_s)
@@ -144,7 +144,7 @@ class MemoryStream:
             self._seen.popitem(last=False)
 
     def publish(self, message: Outgoing, fence: Fence | None) -> int:
-        """Keep a message unless it is a duplicate, where the fence lets it pass.
+        """Store a message if the fence lets it pass and it is no duplicate.
         Raises StaleSequenceError."""
         if fence is not None:
             known = self.last(fence.subject)
@@ -164,23 +164,24 @@ class MemoryStream:
     def append(
         self, message: Outgoing, expected_last: int, *, identity: str = "", after: str = ""
     ) -> int:
-        """Keep a message if the last sequence, and the last identity where one is named, are
-        the expected ones. Raises StaleSequenceError."""
+        """Store a message if the last sequence is the expected one, and the last identity too if
+        one is given. Raises StaleSequenceError."""
         if expected_last != self.last_sequence:
             raise StaleSequenceError(
                 f"append to {self.spec.name} expected the last sequence {expected_last}, but it is "
-                f"{self.last_sequence}: another writer appended; fold what is new and decide again"
+                f"{self.last_sequence}: another writer appended; "
+                "read the new records and decide again"
             )
         if after and after != self.last_identity:
             raise StaleSequenceError(
                 f"append to {self.spec.name} expected to follow {after}, but {expected_last} is "
-                f"{self.last_identity or 'another record'}: fold what is new and decide again"
+                f"{self.last_identity or 'another record'}: read the new records and decide again"
             )
         self.last_identity = identity
         return self.store(message, deduplicate=False)
 
     def after(self, sequence: int, subjects: Sequence[str]) -> list[Delivered]:
-        """Messages from ``sequence`` on that are in ``subjects``."""
+        """Messages from ``sequence`` on that match ``subjects``."""
         self.expire()
         newest_first = reversed(self.messages.values())
         found = takewhile(lambda message: message.sequence >= sequence, newest_first)
@@ -195,7 +196,7 @@ class MemoryStream:
         self.wake()
 
     def lose_tail(self, count: int) -> None:
-        """Lose the newest messages, as a server does that lost power before it synced."""
+        """Lose the newest messages, like a server that lost power before it synced them."""
         kept = max(0, self.last_sequence - count)
         for sequence in [number for number in self.messages if number > kept]:
             self._drop(sequence)
@@ -213,7 +214,7 @@ class MemoryStream:
             self._drop(heapq.heappop(self._expires)[1])
 
     def _forget_expired_early(self) -> None:
-        """Forget when messages would expire that are gone, once they are the most."""
+        """Forget the expiry times of messages that are gone, once these are the majority."""
         if len(self._expires) > 2 * len(self.messages) + 1024:
             self._expires = [entry for entry in self._expires if entry[1] in self.messages]
             heapq.heapify(self._expires)
@@ -264,9 +265,9 @@ class MemoryServer:
         self.now_unix_s = now_unix_s
         self.streams: dict[str, MemoryStream] = {}
         self.questions = 0
-        """Number of requests so far: responders of one queue take turns."""
+        """Number of requests so far, so that responders of one queue take turns."""
         self.leases: dict[str, tuple[str, float]] = {}
-        """Holder and the time the lease lapses, by key."""
+        """Holder of each lease and the time at which it lapses, by key."""
         self.storage_bytes = 2**50
         """Bytes that streams may reserve."""
         self.max_payload_bytes = 2**20
@@ -279,7 +280,7 @@ class MemoryServer:
             raise MessageTooLargeError(message.subject, size_bytes, self.max_payload_bytes)
 
     def ensure(self, spec: StreamSpec) -> bool:
-        """Make the stream if it is missing. Raises NoRoomError."""
+        """Create the stream if it is missing. Raises NoRoomError."""
         others = (one.spec for name, one in self.streams.items() if name != spec.name)
         needed = sum(one.max_bytes or 0 for one in (spec, *others))
         if spec.max_bytes and needed > self.storage_bytes:
@@ -298,7 +299,7 @@ class MemoryServer:
             stream.wake()
 
     def lose_everything(self) -> None:
-        """Start again on an empty store."""
+        """Start again with an empty store."""
         for name in list(self.streams):
             self.delete(name)
         self.leases.clear()
@@ -311,11 +312,11 @@ class MemoryServer:
         return stream
 
     def of_subject(self, subject: str) -> MemoryStream:
-        """The stream that keeps the subject. Raises StreamMissingError."""
+        """The stream that stores the subject. Raises StreamMissingError."""
         for stream in self.streams.values():
             if matches_any(subject, stream.spec.subjects):
                 return stream
-        raise StreamMissingError(f"no stream keeps {subject}: it was never made, or was lost")
+        raise StreamMissingError(f"no stream keeps {subject}: it was never created, or it was lost")
 
     def take_lease(self, key: str, holder: str, ttl_s: float) -> bool:
         """Take or renew a lease; False while another holds it."""
@@ -334,5 +335,5 @@ class MemoryServer:
 
 
 def with_pending(batch: Sequence[Delivered], index: int) -> Delivered:
-    """A message of a batch, with the number of messages behind it."""
+    """A message of a batch, with the number of messages after it."""
     return msgspec.structs.replace(batch[index], pending=len(batch) - 1 - index)

@@ -22,11 +22,11 @@ class StaleSequenceError(PermanentError):
 
 
 class StreamMissingError(PermanentError):
-    """The stream does not exist: it was never made, or its log was lost."""
+    """The stream does not exist: it was never created, or its log was lost."""
 
 
 class MessageTooLargeError(PermanentError):
-    """The message, headers included, is larger than the server takes (``max_payload``)."""
+    """The message with its headers is larger than the server accepts (``max_payload``)."""
 
     def __init__(self, subject: str, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(
@@ -46,24 +46,24 @@ class StreamState:
     last_sequence: int
     created: str
     replicas: int = 1
-    """How many servers are to keep it."""
+    """How many servers should keep it."""
     lagging: tuple[str, ...] = ()
-    """Servers that should keep it and are away or behind."""
+    """Servers that should keep it, but are away or behind."""
     cluster: str = ""
-    """The name of the cluster of servers; empty: there is one server."""
+    """The name of the server cluster; empty: there is one server."""
     wanted: int = 0
-    """Replicas wanted at creation that the servers could not provide; 0: all were."""
+    """The number of replicas wanted at creation, if the servers could not provide it; else 0."""
     bytes: int = 0
-    """Stored by each of its servers."""
+    """The bytes that each of its servers stores."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreUse:
-    """What the account's streams take of the server's storage."""
+    """How much of the server's storage the account's streams use."""
 
     bytes: int
     limit_bytes: int | None
-    """The account's limit; None: it has none, and the server's limit is unknown."""
+    """The account's limit. None: it has no limit, and the server's limit is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ class StreamSpec:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Lets a message in only while the last one of ``subject`` has ``last_sequence``."""
+    """Accepts a message only while the last message of ``subject`` has ``last_sequence``."""
 
     subject: str
     """A subject of the same stream: the message's own, or one that represents the right to
     write."""
     last_sequence: int
-    """0: there is none."""
+    """0: there is no message of ``subject``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Request:
     subject: str
     payload: bytes
     user: str = ""
-    """The requester, authenticated by the server; empty within one account, and for an account
+    """The requester, authenticated by the server. Empty within one account, and for an account
     whose imports do not share it."""
 
 
@@ -116,7 +116,7 @@ class Delivery(Protocol):
 
     @property
     def attempts(self) -> int:
-        """How often it was delivered, this time included."""
+        """How many times it was delivered, including this time."""
 
     async def ack(self) -> None:
         """Done: it is not delivered again."""
@@ -138,31 +138,31 @@ class Bus(Protocol):
     @property
     def problem(self) -> str | None:
         """Why the bus is not fully usable, for people: no connection, or a reading that waits for
-        its consumer. None if it is."""
+        its consumer. None if it is fully usable."""
 
     @property
     def max_payload_bytes(self) -> int | None:
-        """The longest message that the server takes; None before the first connection. A longer
-        one raises MessageTooLargeError wherever it is sent."""
+        """The longest message that the server accepts; None before the first connection. Every
+        method that sends a longer one raises MessageTooLargeError."""
 
     async def ensure(self, stream: StreamSpec) -> bool:
-        """Make the stream if it is missing; True if it was made now. Idempotent. Raises NoRoomError
-        where ``max_bytes`` can't be set aside."""
+        """Create the stream if it is missing; True if it was created now. Idempotent. Raises
+        NoRoomError if ``max_bytes`` can't be reserved."""
 
     async def raise_replicas(self, stream: str) -> None:
         """Raise the replicas of an existing stream that has fewer than wanted, if the servers can
-        keep more now. Never lowers them; an absent stream is fine."""
+        keep more now. Never lowers the number. An absent stream is no error."""
 
     async def delete_stream(self, name: str) -> None:
-        """Delete a stream; absent is fine."""
+        """Delete a stream. An absent stream is no error."""
 
     async def streams(self, prefix: str) -> tuple[StreamState, ...]:
-        """The streams whose names begin with ``prefix``, by name. While servers of a cluster are
-        away, some may be left out. For their owner."""
+        """The streams whose names begin with ``prefix``, ordered by name. Some may be missing while
+        servers of a cluster are away. For the streams' owner."""
 
     async def purge(self, stream: str, below: int) -> None:
-        """Remove the messages with lower sequences; an absent stream is fine. The last sequence
-        stays. For the streams' owner."""
+        """Remove the messages with lower sequences. The stream's last sequence stays. An absent
+        stream is no error. For the streams' owner."""
 
     async def store_use(self) -> StoreUse:
         """How full the store is. For the streams' owner."""
@@ -171,42 +171,42 @@ class Bus(Protocol):
         """The stream's state, or None if it does not exist."""
 
     async def publish(self, message: Outgoing, *, fence: Fence | None = None) -> int:
-        """Store in the stream of the subject; its sequence. Duplicates within the window are
-        dropped by ``Nats-Msg-Id``, once the fence has let them pass. Raises StreamMissingError,
-        StaleSequenceError."""
+        """Store the message in the stream of its subject; return its sequence. The fence is checked
+        first; then a duplicate within the window, by ``Nats-Msg-Id``, is dropped. Raises
+        StreamMissingError, StaleSequenceError."""
 
     async def publish_all(
         self, batches: Iterable[Sequence[Outgoing]], *, fence: Fence | None = None
     ) -> list[int | DrayError]:
-        """Store many messages in order, as ``publish`` does, without waiting for each. A batch is
-        made while earlier ones are on their way, and none after a failure: the first alone without
-        a connection. Returns the sequence of each message of the batches that were made, or the
-        error instead."""
+        """Store many messages in order, as ``publish`` does, without waiting for each. The next
+        batch is taken from ``batches`` while earlier ones are in flight. After a failure no more
+        are taken; without a connection, only the first is. Returns the sequence, or the error, of
+        each message in the batches that were taken."""
 
     async def append(
         self, message: Outgoing, *, expected_last: int, identity: str = "", after: str = ""
     ) -> int:
-        """Store only if the stream's last sequence is ``expected_last``; the new sequence.
-        Calls may overlap with predicted sequences; they reach the server in call order.
-        Another writer's record may take a predicted sequence. So a caller that overlaps calls gives
-        each an ``identity`` of its own and names the one before it in ``after``: the append also
-        fails if that one is not the last. Raises StaleSequenceError,
+        """Store only if the stream's last sequence is ``expected_last``; return the new sequence.
+        Calls with predicted sequences may overlap; they reach the server in call order. Another
+        writer's record may take a predicted sequence. So a caller that overlaps calls gives each an
+        ``identity`` of its own and names the previous one in ``after``: the append also fails if
+        the stream's last message has another identity. Raises StaleSequenceError,
         StreamMissingError."""
 
     async def last(self, stream: str, subject: str) -> Delivered | None:
         """The newest message of a subject, or None. Raises StreamMissingError."""
 
     async def open_reading(self, reading: Reading) -> ReadingReply:
-        """Make a consumer for another client; only the owner of the streams can. The reply contains
-        JetStream's refusal."""
+        """Create a consumer for another client. Only the owner of the streams can. If JetStream
+        refuses, the reply contains the refusal."""
 
     def read(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
     ) -> AsyncIterator[Delivered]:
-        """Every message from ``start`` on, in order, without end, resuming after a
-        disconnection without loss or repetition. Raises StreamMissingError when the stream is
-        missing or was re-created (its reader must discard what it folded). Messages that are
-        purged before they were read are skipped."""
+        """Every message from ``start`` on, in order, without end. Resumes after a disconnection
+        without loss or repetition. Raises StreamMissingError if the stream is missing or was
+        re-created (the reader must then discard its state). Messages that are purged before they
+        are read are skipped."""
 
     def read_batches(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
@@ -225,29 +225,29 @@ class Bus(Protocol):
         """Send a request and wait. Raises BusUnavailableError without an answer in time."""
 
     async def serve(self, subject: str, handler: Handler, *, queue: str) -> None:
-        """Answer requests until the bus closes; one responder of ``queue`` gets each. Returning
-        None leaves the request to the responders of another ``queue``."""
+        """Answer requests until the bus closes. One responder of ``queue`` gets each request. A
+        handler that returns None leaves the request to the responders of other queues."""
 
     async def acquire(self, key: str, holder: str, *, ttl_s: float) -> bool:
-        """Take or renew the lease on ``key``; False while another holds it. It lapses by
-        itself ``ttl_s`` after the last renewal. A lease is advisory, never a fence."""
+        """Take or renew the lease on ``key``; False while another holds it. It lapses ``ttl_s``
+        after the last renewal. A lease is advisory, never a fence."""
 
     async def acquire_all(
         self, keys: Sequence[str], holder: str, *, ttl_s: float
     ) -> list[bool | DrayError]:
         """Take or renew many leases, as ``acquire`` does, without waiting for each. Returns the
-        outcome of each, or the error instead."""
+        outcome or the error of each."""
 
     async def release(self, key: str, holder: str) -> None:
         """Release the lease if ``holder`` has it."""
 
     async def lease_holders(self, prefix: str) -> dict[str, str]:
-        """Who holds each lease whose key begins with ``prefix``, which ends with a dot. One reading
-        of all, however many there are. For the owner of the streams."""
+        """The holder of each lease whose key begins with ``prefix``, which ends with a dot. Reads
+        all leases at once. For the owner of the streams."""
 
     async def leases(self, prefix: str) -> tuple[str, ...]:
-        """The keys below ``prefix``, which ends with a dot, that are held or were released within
-        the last second, in order."""
+        """The keys, in order, that begin with ``prefix``, which ends with a dot, and are held or
+        were released within the last second."""
 
     async def close(self) -> None:
-        """Finish what is in flight, then disconnect."""
+        """Finish requests and messages in flight, then disconnect."""

@@ -1,7 +1,7 @@
 """Requests for consumers: the rights of each role, and the answer of the streams' owner.
 
 A client that may create a consumer can make JetStream deliver to any subject of the owner's
-account, a decision log included. So only the owner creates them, and replies with their random
+account, even to a decision log. So only the owner creates consumers, and replies with their random
 names.
 """
 
@@ -23,18 +23,19 @@ _QUEUE: Final = "readings"
 PER_NODE: Final = 64
 """Consumers that one node may ask for within ``PERIOD_S``; a node-agent needs one."""
 PER_ROLE: Final = 4096
-"""The same for all users of another role together. An allocator needs one for each of its pools,
-and all allocators request theirs when NATS is back. Each takes 20 kB of nats-server."""
+"""The same limit for all users of another role together. An allocator needs one consumer for each
+of its pools, and all allocators request theirs when NATS is back. nats-server needs 20 kB for each
+consumer."""
 PERIOD_S: Final = 60.0
 _SHOWN: Final = 300
-"""Characters of a name that is refused."""
+"""Number of characters shown of a refused name."""
 _LOG: Final = re.compile(re.escape(DECISION_LOGS.removesuffix("*")) + "[-_0-9A-Za-z]{1,300}")
-"""Names that decision logs can have. The name becomes part of a subject: the server ends
-the connection of a client that sends a subject longer than a line."""
+"""Names that decision logs can have. The name becomes part of a subject, and the server ends the
+connection of a client that sends a subject longer than a line."""
 
 
 def is_within(subject: str, pattern: str) -> bool:
-    """Whether ``pattern`` covers the whole filter; both may have wildcards."""
+    """Whether ``pattern`` covers all of the filter ``subject``; both may have wildcards."""
     parts, allowed = subject.split("."), pattern.split(".")
     for index, want in enumerate(allowed):
         if want == ">":
@@ -60,15 +61,15 @@ def refusal(access: Access, reading: Reading) -> str | None:
 
 
 class ReadingServer:
-    """Answers requests for consumers, on the owner's connection; any instance may."""
+    """Answers requests for consumers on the owner's connection. Any instance may do so."""
 
     def __init__(self, bus: Bus, clock: Clock | None = None) -> None:
         self._bus = bus
         self._clock = clock or SystemClock()
         self._period_s = 0.0
-        """Since when requests are counted."""
+        """Start of the period in which requests are counted."""
         self._asked: dict[str, int] = {}
-        """Requests of each node, and of each other role, since then."""
+        """Number of requests of each node, and of each other role, in this period."""
 
     async def run(self) -> None:
         """Answer for ever."""

@@ -1,4 +1,4 @@
-"""Has a nats-server read its configuration and certificates again, without a restart."""
+"""Makes a nats-server read its configuration and certificates again, without a restart."""
 
 import json
 import ssl
@@ -17,9 +17,11 @@ _TIMEOUT_S: Final = 10
 async def reload_if_outdated(
     url: str, *, user: str, password: str, ca_file: Path, certificate: bytes
 ) -> bool:
-    """Whether the server served another certificate than this one (PEM), and was made to reload.
+    """Reload the server if it serves another certificate than ``certificate`` (PEM).
 
-    ``user`` is one of the system account.
+    Returns whether it was reloaded.
+
+    ``user`` is a user of the system account.
 
     Raises:
         BusUnavailableError: the server can't be reached, or refuses.

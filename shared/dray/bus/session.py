@@ -1,8 +1,8 @@
 """One connection to NATS, from its beginning to its end: requests, and subscriptions.
 
-nats-py's own reconnection is off. It would replay buffered publishes that the caller already saw
-fail. Here a lost connection fails everything in flight at once, and the caller decides what to
-repeat.
+nats-py's own reconnection is off: it would replay buffered messages that have already failed for
+the caller. Here, everything in flight fails at once when the connection is lost, and the caller
+decides what to repeat.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ _FORBIDDEN: Final = re.compile(r'permissions violation for publish to "([^"]+)"'
 _UNSENDABLE: Final = (nats.errors.BadSubjectError, nats.errors.BadHeaderError)
 _NOT_IN_SUBJECTS: Final = re.compile(r"[ \t\r\n]")
 _SENT_AT_ONCE_BYTES: Final = 2**20
-"""One write of 64 facts of 1 MB would take 80 ms, in which nothing else runs."""
+"""One write of 64 facts of 1 MB would take 80 ms, during which nothing else could run."""
 _VIOLATION: Final = "permissions violation"
 _DISCARD_S: Final = 1
 
 
 class NoRespondersError(Exception):
-    """The subject has no responder; the caller knows what that means."""
+    """The subject has no responder. The caller decides what that means."""
 
 
 class PingTransport(TcpTransport):  # type: ignore[misc]
-    """nats-py reads one line as the answer to its first PING. nats-server sends a PING of its own
-    before that answer if its authentication callout takes two seconds."""
+    """Skips the server's own PING, which nats-py would read as the answer to its first PING.
+    nats-server sends it before the answer if its authentication callout takes two seconds."""
 
     def __init__(self, connected: TcpTransport) -> None:
         super().__init__()
@@ -79,8 +79,8 @@ class SessionClient(Client):  # type: ignore[misc]
                 self.on_end()
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        """nats-py sends the password in clear text to a server that asks for no TLS, though its URL
-        begins with tls://."""
+        """Require TLS for tls:// URLs. Otherwise nats-py would send the password in clear text to a
+        server that does not ask for TLS."""
         server = self._current_server
         if server.uri.scheme == "tls" and initial_connection and not info.get("tls_required"):
             raise nats.errors.Error(
@@ -90,9 +90,8 @@ class SessionClient(Client):  # type: ignore[misc]
         await super()._process_info(info, initial_connection)
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
-        """nats-py swallows the cancellation of a task that waits here for the server to take what
-        was sent: loops would go on after their end, and requests would wait beyond their
-        timeout."""
+        """Keep the cancellation of a task that waits here for the server to read. nats-py swallows
+        it: loops would continue after their end, and requests would wait beyond their timeout."""
         task = asyncio.current_task()
         before = task.cancelling() if task is not None else 0
         flushed = await super()._flush_pending(force_flush)
@@ -101,8 +100,8 @@ class SessionClient(Client):  # type: ignore[misc]
         return flushed
 
     async def send_all(self, publications: Sequence[bytes]) -> None:
-        """Send publications, as ``publication`` makes them, at once. nats-py's ``publish`` takes
-        longer for each than making it.
+        """Send publications, encoded for the protocol, at once. nats-py's ``publish`` takes longer
+        for each than encoding it.
 
         Raises:
             nats.errors.Error: the connection is closed, or is closing.
@@ -120,13 +119,13 @@ class SessionClient(Client):  # type: ignore[misc]
             await self._flush_pending()
 
     async def _close(self, *args: Any, **more: Any) -> None:
-        """nats-py closes in background tasks, for instance after a refused connection. An error
-        because the server is gone is expected there."""
+        """Ignore expected errors: nats-py closes in background tasks, for example after a refused
+        connection, and the server may be gone by then."""
         with contextlib.suppress(OSError):
             await super()._close(*args, **more)
 
     async def discard(self) -> None:
-        """Close, even if it is closed already or its server does not read.
+        """Close, even if the client is closed already or its server does not read.
 
         All tasks end. Errors are ignored, because the connection is abandoned.
         """
@@ -143,7 +142,7 @@ class SessionClient(Client):  # type: ignore[misc]
                 task.exception()  # Mark the exception as retrieved.
 
     def _tasks(self) -> list["asyncio.Task[None]"]:
-        """nats-py's tasks, which it leaves running if closing fails."""
+        """nats-py's tasks. nats-py leaves them running if closing fails."""
         own = [self._reading_task, self._ping_interval_task, self._flusher_task]
         listening = [subscription._wait_for_msgs_task for subscription in self._subs.values()]
         return [task for task in (*own, *listening) if task is not None]
@@ -163,7 +162,7 @@ class Taking:
 
 
 class Session:
-    """One connection's life: requests with an inbox of its own, and subscriptions."""
+    """One connection: requests, with an inbox of its own, and subscriptions."""
 
     def __init__(self, client: SessionClient, *, api: str = "$JS.API.") -> None:
         self.client = client
@@ -174,9 +173,9 @@ class Session:
         """Set while no request is in flight."""
         self.idle.set()
         self.complaint = ""
-        """What the server last refused, such as a missing permission."""
+        """The server's last refusal, for example for a missing permission."""
         self._inbox = ""
-        """Known once connected: the prefix is an option of the connection."""
+        """Set once connected: the prefix is an option of the connection."""
         self._waiting: dict[str, _Request] = {}
         """The requests in flight, by the last token of their inbox."""
         self._sending = asyncio.Lock()
@@ -196,7 +195,7 @@ class Session:
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        """Publish and wait for one reply; overlapping calls are sent in call order.
+        """Publish and wait for one reply. Overlapping calls are sent in call order.
 
         Raises:
             BusUnavailableError: no reply in time, or the connection was lost.
@@ -220,11 +219,11 @@ class Session:
         most: int,
         timeout_s: float,
     ) -> list[T | DrayError | NoRespondersError]:
-        """Publish messages in order and wait for the reply to each, while ``most`` of them are due
-        at most. The next batch is made while replies arrive; none is made after a failure.
+        """Publish messages in order and wait for the reply to each. The next batch is taken from
+        ``batches`` once at most ``most`` replies are due. After a failure no more are taken.
 
-        ``read``: makes the outcome of a reply, given its request's subject. Returns the outcome of
-        each message of the batches that were made, or what ``request`` or ``read`` raised.
+        ``read`` makes the outcome from a reply and its request's subject. Returns, for each message
+        in the batches that were taken, its outcome or the error of ``request`` or ``read``.
         """
         asked: list[_Request] = []
         outcomes: list[T | DrayError | NoRespondersError] = []
@@ -234,7 +233,7 @@ class Session:
                 due_now = [self._expect(message.subject) for message in batch]
                 asked += due_now
                 await self._send_requests(zip(due_now, batch, strict=True))
-                await asyncio.sleep(0)  # Replies are taken.
+                await asyncio.sleep(0)  # Let replies arrive.
                 while (due := len(asked) - len(outcomes)) > 0:
                     if due <= most and not asked[-due].reply.done():
                         break
@@ -250,8 +249,8 @@ class Session:
         return outcomes
 
     async def _send_requests(self, requests: "Iterable[tuple[_Request, Outgoing]]") -> None:
-        """Publish; an error is the outcome of its request. Other tasks run between parts of about
-        ``_SENT_AT_ONCE_BYTES``."""
+        """Publish. An error becomes the outcome of its request. Other tasks run between parts of
+        about ``_SENT_AT_ONCE_BYTES``."""
         part: list[tuple[_Request, bytes]] = []
         size_bytes = 0
         for asked, message in requests:
@@ -297,7 +296,7 @@ class Session:
         )
 
     def _expect(self, subject: str) -> "_Request":
-        """A new request, whose reply is waited for."""
+        """A new request that waits for its reply."""
         self._asked += 1
         token = str(self._asked)
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -318,14 +317,14 @@ class Session:
         reply: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Publish. Raises BusUnavailableError, or PermanentError for what NATS can't carry."""
+        """Publish. Raises BusUnavailableError, and PermanentError if NATS can't carry it."""
         await self._send([self._publication(subject, payload, reply, headers or {})], subject)
 
     def _publication(
         self, subject: str, payload: bytes, reply: str, headers: Mapping[str, str]
     ) -> bytes:
-        """A message as it is sent. Raises PermanentError for what NATS can't carry; nats-py checks
-        the payload's size alone, and a server ends the connection over the whole."""
+        """A message encoded for sending. Raises PermanentError if NATS can't carry it. nats-py only
+        checks the payload's size, but a server ends the connection if the whole is too large."""
         try:
             _check_subject(subject)
             block = _header_block(headers) if headers else b""
@@ -364,8 +363,9 @@ class Session:
             raise BusUnavailableError(f"subscribing to {subject} failed: {error}") from error
 
     async def take(self, subject: str, take: Take) -> Taking:
-        """Subscribe, past nats-py's objects and queues; ``take`` is called as messages come, and
-        nothing may be sent to the subject before this returns. Raises BusUnavailableError."""
+        """Subscribe without nats-py's objects and queues. ``take`` is called for each message that
+        arrives. Nothing may be sent to the subject before this returns. Raises
+        BusUnavailableError."""
         subscription = await self.subscribe(subject, _pass_over)
         self.client.parser.take(subscription._id, take)
         return Taking(self.client.parser, subscription)
@@ -383,9 +383,9 @@ class Session:
             _fail(asked.reply, BusUnavailableError(lost))
 
     def complain(self, complaint: str) -> None:
-        """The server refused something: fail the requests that it names as not permitted.
+        """Handle a refusal of the server: fail the requests that it names as not permitted.
 
-        Other refusals (of a subscription, of a message without reply) are logged.
+        Other refusals (for a subscription, for a message without reply) are logged.
         """
         self.complaint = complaint
         match = _FORBIDDEN.search(complaint)
@@ -404,8 +404,8 @@ class Session:
             structlog.get_logger().error("NATS refused a message or subscription", error=complaint)
 
     async def _failed(self) -> None:
-        # The client is closed before its callback runs. Report that now, and yield, or a caller
-        # that retries in a loop would starve the callback.
+        # The client is closed before its callback runs. Report that now, and yield; otherwise a
+        # caller that retries in a loop would keep the callback from running.
         if self.client.is_closed:
             self.lose()
         await asyncio.sleep(0)
@@ -416,7 +416,7 @@ class Session:
             return
         if headers and Headers(headers).status[0] == _NO_RESPONDERS:
             asked.reply.set_exception(NoRespondersError(asked.subject))
-            asked.reply.exception()  # Mark as retrieved.
+            asked.reply.exception()  # Mark the exception as retrieved.
         else:
             asked.reply.set_result(payload)
 
@@ -426,13 +426,13 @@ class _Request(NamedTuple):
 
     subject: str
     token: str
-    """The last token of the subject of its reply."""
+    """The last token of its reply subject."""
     reply_to: str
     reply: "asyncio.Future[bytes]"
 
 
 def _check_subject(subject: str) -> None:
-    """Raises nats.errors.BadSubjectError for what would be several words of the protocol."""
+    """Raises nats.errors.BadSubjectError if the subject would be several words of the protocol."""
     if not subject or _NOT_IN_SUBJECTS.search(subject):
         raise nats.errors.BadSubjectError
 
@@ -458,7 +458,7 @@ def _bad_header_name(names: tuple[str, ...]) -> str | None:
 
 
 async def unsubscribe(subscription: Subscription) -> None:
-    """Unsubscribe; errors are ignored, because a lost connection ends the subscription, too."""
+    """Unsubscribe. Errors are ignored, because a lost connection also ends the subscription."""
     with contextlib.suppress(nats.errors.Error, OSError):
         await subscription.unsubscribe()
 

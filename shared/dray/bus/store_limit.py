@@ -1,11 +1,11 @@
-"""How full the store of NATS may be. Pure."""
+"""How full the NATS store may be. Pure."""
 
 from typing import Final
 
 from dray.bus.ports import StoreUse
 
 _ALARM_SHARE: Final = 0.8
-"""Share of the store from which on it is reported as nearly full."""
+"""The store is reported as nearly full from this share on."""
 
 
 def store_problem(use: StoreUse) -> str | None:

@@ -1,6 +1,6 @@
-"""Which streams exist, and which role may publish, subscribe to and read what. Data.
+"""The streams, and what each role may publish, subscribe to and read. Data.
 
-``tools/generate/nats_configuration.py`` makes nats-server's accounts of it, and
+``tools/generate/nats_configuration.py`` makes nats-server's accounts from it, and
 ``dray.bus.readings`` checks requests for consumers against it.
 """
 
@@ -69,7 +69,7 @@ STREAMS: tuple[StreamSpec, ...] = (
         ("dray.cmd.>",),
         max_age_s=_DAY_S,
         max_bytes=64 * MIB,
-        purpose="wishes with one addressee",
+        purpose="requests to one service, which may refuse them",
     ),
     StreamSpec(
         INPUTS_STREAM,
@@ -97,19 +97,19 @@ STREAMS: tuple[StreamSpec, ...] = (
         (f"{LEASE_PREFIX}>",),
         last_per_subject=True,
         message_ttl=True,
-        purpose="who serves which domain; a courtesy, lapses by message time-to-live",
+        purpose="which replica serves which domain; advisory, expires by message time-to-live",
     ),
 )
 
 
 def limited(limits: Mapping[str, int]) -> tuple[StreamSpec, ...]:
-    """The streams, with other limits in bytes for some, by name. Facts, leases and decision logs
-    have none: nothing of theirs may be dropped."""
+    """The streams. ``limits``: other limits in bytes for some, by name. Facts, leases and decision
+    logs have no limit, because none of their messages may be dropped."""
     return tuple(replace(spec, max_bytes=limits.get(spec.name, spec.max_bytes)) for spec in STREAMS)
 
 
 def log_spec(domain: str, epoch: int) -> StreamSpec:
-    """The stream of a domain's decision log. Only the claim-controller's leader makes it."""
+    """The stream of a domain's decision log. Only the claim-controller's leader creates it."""
     return StreamSpec(
         log_stream(domain, epoch),
         (log_subject(domain, epoch),),
@@ -119,18 +119,18 @@ def log_spec(domain: str, epoch: int) -> StreamSpec:
 
 
 WHOLE = (">",)
-"""The filter of a stream's every message."""
+"""The filter for all messages of a stream."""
 DECISION_LOGS = "DRAY_DECISIONS_*"
 NODE = "<node>"
-"""Placeholder of the node's name in the rights of the role that has a user per node."""
+"""Placeholder for the node's name in the rights of the role that has a user per node."""
 
 API_OF_OWNER = "$JS.API."
 API_OF_OTHERS = "dray.js."
-"""Prefix of what the other accounts import of JetStream's API: under the server's own, a request
-would be answered twice, by the owner's account and by one without JetStream."""
+"""Prefix under which the other accounts import JetStream's API. Under the server's own prefix a
+request would be answered twice: by the owner's account, and by an account without JetStream."""
 OWNER_ACCOUNT = "DRAY"
 NODE_INBOX = "_INBOX"
-"""Before the node's name in the inboxes of its user: nodes share an account, and no inbox."""
+"""Precedes the node's name in the inboxes of its user. Nodes share an account, but no inbox."""
 
 WEBHOOK = "webhook"
 CLAIM_CONTROLLER = "claim-controller"
@@ -141,7 +141,7 @@ RECORDER = "recorder"
 
 
 def stream_of(subject: str) -> str | None:
-    """The stream that keeps a subject, or None."""
+    """The stream that stores a subject, or None."""
     kind, *rest = subject.removeprefix("dray.").split(".")
     if kind == "decision" and len(rest) == 2:
         return DECISION_LOGS.replace("*", "_".join(rest))
@@ -154,23 +154,23 @@ class Readable:
     """Messages that a role may read through a consumer."""
 
     stream: str
-    """A name, or ``DECISION_LOGS``."""
+    """A stream's name, or ``DECISION_LOGS``."""
     subjects: tuple[str, ...] = WHOLE
-    """Each filter of a reading has to be within one of them."""
+    """One of them has to cover each filter of a reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """What one role may do on the bus, apart from its inbox.
 
-    All but the owner of the streams have an account of their own, which imports these rights and
-    nothing else.
+    Every role except the owner of the streams has an account of its own, which imports only these
+    rights.
     """
 
     role: str
     publish: tuple[str, ...]
     answers: tuple[str, ...] = ()
-    """Subjects of the questions that it answers."""
+    """Subjects of the requests that it answers."""
     reads: tuple[Readable, ...] = ()
     inspects: tuple[str, ...] = ()
     """Streams whose state it may request; ``*`` for all."""
@@ -178,11 +178,11 @@ class Access:
 
     @property
     def has_user_per_node(self) -> bool:
-        """Whether its users come from the authentication callout, one for each node."""
+        """Whether the authentication callout makes its users, one for each node."""
         return any(NODE in subject for subject in self.publish)
 
     def for_node(self, node: str) -> "Access":
-        """The rights of the user of one node; ``*`` for those of the role's account."""
+        """The rights of one node's user; with ``*``, the rights of the role's account."""
         name = node if node == "*" else token(node)
         return Access(
             self.role,
@@ -214,7 +214,7 @@ def _all_of(*messages: type[Message]) -> tuple[str, ...]:
 
 
 def reading_subject(role: str, node: str = "") -> str:
-    """Where a role asks for a consumer; each role's account imports its own subject alone."""
+    """The subject of a role's requests for consumers. Each role's account imports only its own."""
     return ".".join((READING_SUBJECT, role, *([token(node)] if node else [])))
 
 
@@ -310,8 +310,8 @@ ACCESS: tuple[Access, ...] = (
 
 def api_rights(access: Access) -> tuple[str, ...]:
     """Requests to JetStream's API that a role may send, without the prefix: pulls from consumers
-    whose names it knows, states of streams, and leases. None creates or changes anything, and none
-    reveals a consumer's name."""
+    whose names it knows, states of streams, and leases. They create and change nothing, and reveal
+    no consumer's name."""
     streams = dict.fromkeys("*" if "*" in one.stream else one.stream for one in access.reads)
     pulled = ("*",) if "*" in streams else tuple(streams)
     leases = (LEASES_STREAM,) if f"{LEASE_PREFIX}>" in access.publish else ()

@@ -19,7 +19,7 @@ MOST_COST: Final = 1_000_000
 _MOST_ERRORS: Final = 100
 """Errors that cel-go reports for one expression."""
 _WITHOUT_PLACE: Final = ("must evaluate to", "program instantiation failed")
-"""Errors about the expression as a whole, which Kubernetes prints without a position."""
+"""Errors about the whole expression. Kubernetes prints them without a position."""
 
 Verdict = Literal["ok", "compile-error", "too-long", "too-complex"]
 
@@ -30,7 +30,8 @@ class AdmissionResult:
 
     verdict: Verdict
     text: str = ""
-    """Why it is refused, in Kubernetes' words; a compile error with position and caret line."""
+    """The reason for the refusal, in Kubernetes' words; a compile error has position and caret
+    line."""
     program: Program | None = None
     """None if it does not compile, or is too long."""
 

@@ -1,8 +1,7 @@
 """A selector in words: ``model is A100, and vram is at least 40Gi``.
 
-Each top-level clause is described. A clause without a description stays as it is written. Only
-guards are left out, when another clause implies them: ``has(x.model) && x.model == "A100"`` is
-``model is A100``.
+Each top-level clause is described. A clause without a description stays as written. Guards are left
+out if another clause implies them: ``has(x.model) && x.model == "A100"`` is ``model is A100``.
 """
 
 import re
@@ -38,7 +37,7 @@ _MADE: Final = ("quantity", "semver", "duration", "timestamp")
 
 
 def describe(root: Expr) -> str:
-    """What a selector asks of a device, clause by clause, in the order of the text."""
+    """What a selector requires of a device, clause by clause, in the order of the text."""
     whole = _inlined(root, {})
     return ", and ".join(_Describer(whole).clauses(whole))
 
@@ -64,7 +63,7 @@ class _Describer:
         return found
 
     def _implies(self, guarded: Read, clause: Expr) -> bool:
-        """Whether a clause in words names the fact that a guard before it tests."""
+        """Whether a clause that is described names the fact that a guard before it tests."""
         if _presence(clause) is not None or self._worded(clause, negated=False) is None:
             return False
         return any(_same(guarded, fact_of(node)) for node in _nodes(clause))
@@ -150,7 +149,7 @@ class _Describer:
         return None if value is None else f"{subject} {words[negated]} {value}"
 
     def _subject(self, node: Expr) -> str | None:
-        """A fact of the device, or what is made of it."""
+        """A fact of the device, or a value derived from it."""
         read = fact_of(node)
         if read is not None:
             return self._name(read)
@@ -198,7 +197,7 @@ class _Describer:
 
 
 def _inlined(node: Expr, names: Mapping[str, Expr]) -> Expr:
-    """``node`` with what ``cel.bind`` names put in its place."""
+    """``node`` with the variables of ``cel.bind`` replaced by their values."""
     match node:
         case tree.Ident():
             return names.get(node.name, node)
@@ -213,7 +212,7 @@ def _inlined(node: Expr, names: Mapping[str, Expr]) -> Expr:
 
 
 def _is_path(node: Expr) -> bool:
-    """Whether it only names a part of something; such a name can stand in many places."""
+    """Whether it only names a part of something, so that it may be repeated."""
     while isinstance(node, (tree.Select, tree.Index)):
         node = node.operand
     return isinstance(node, tree.Ident)
@@ -264,7 +263,7 @@ def _amount(text: str) -> str:
 
 
 def _presence(clause: Expr) -> Read | None:
-    """The fact that a clause only tests for being there."""
+    """The fact whose presence is all that a clause tests."""
     match clause:
         case tree.Has():
             return read_of(clause)

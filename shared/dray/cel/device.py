@@ -9,11 +9,11 @@ from dray.api.quantities import parse_quantity
 from dray.cel.view import DeviceView, Published
 
 _KINDS = {"int": int, "bool": bool, "string": str, "version": str}
-"""Fields of an attribute that hold one value; with an s they hold several."""
+"""Fields of an attribute with one value. With an ``s`` appended, they hold several values."""
 
 
 def view_of(driver: str, device: Device, *, shows_sharing: bool = True) -> DeviceView:
-    """The view of a device of a slice of ``driver``; what can't be read makes it broken.
+    """The view of a device in a slice of ``driver``. It is broken if a part can't be read.
 
     ``shows_sharing``: whether selectors see that the device can be shared.
     """
@@ -36,7 +36,7 @@ def view_from_json(driver: str, device: Mapping[str, Any]) -> DeviceView:
     """The view of a device written as in a ``resource.k8s.io/v1`` ResourceSlice.
 
     Raises:
-        InvalidInputError: a field is of another type than there.
+        InvalidInputError: a field has another type than in the API.
     """
     attributes: dict[str, Published] = {}
     capacity, broken = {}, ""

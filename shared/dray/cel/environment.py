@@ -1,8 +1,8 @@
 """The CEL of an API server: its minor version, its feature gates, and the use of the expression.
 
-An API server checks a *new* expression against what the previous minor version knows as well,
-so that it can be rolled back, and against the feature gates; an expression that is already
-*stored* may use everything that the version has, whatever the gates say.
+An API server checks a *new* expression against its feature gates, and also against the previous
+minor version, so that it can be rolled back. An expression that is already *stored* may use
+everything that the version has, regardless of the gates.
 """
 
 import re
@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 MINORS: Final = (34, 35, 36, 37)
-"""The minor versions of Kubernetes 1.x whose language dray knows."""
+"""The minor versions of Kubernetes 1.x whose CEL dray knows."""
 _DEFAULT_MINOR: Final = 36
 _SERVED = re.compile(r"v?\d+\.(\d+)")
 
@@ -31,7 +31,7 @@ class Environment:
     """The language of one server.
 
     ``minor`` is the x of Kubernetes 1.x. ``consumable_capacity`` is the gate
-    DRAConsumableCapacity (``device.allowMultipleAllocations``), ``list_attributes`` is
+    DRAConsumableCapacity (``device.allowMultipleAllocations``). ``list_attributes`` is the gate
     DRAListTypeAttributes (attributes that are lists, and ``includes``).
     """
 
@@ -52,17 +52,17 @@ class Environment:
 
     @property
     def knows_escaped_names(self) -> bool:
-        """Whether a field may be named in backticks: cel-go 0.29 reads them."""
+        """Whether a field's name may be in backticks: cel-go 0.29 reads them."""
         return self.minor >= 37
 
     @property
     def knows_list_library(self) -> bool:
-        """Whether ``lists.range``, ``sort`` and their like are declared: new in 1.34."""
+        """Whether ``lists.range``, ``sort`` and similar functions are declared: new in 1.34."""
         return self.minor >= 35 or self.mode is Mode.STORED
 
     @property
     def dyn_attributes(self) -> bool:
-        """Whether attributes are of type dyn, for they may be lists, and not of type any."""
+        """Whether attributes have type dyn, because they may be lists, instead of type any."""
         is_stored = self.minor >= 37 and self.mode is Mode.STORED
         return is_stored or (self.minor >= 36 and self.list_attributes)
 
@@ -80,8 +80,8 @@ def environment(
 ) -> Environment:
     """The environment of a server of ``version`` (``1.36``, ``v1.36.3``).
 
-    A gate that is None has the version's default; 1.37 reads lists in stored expressions though
-    the gate is off. An unknown version counts as the nearest known one.
+    A gate that is None has the version's default. 1.37 reads lists in stored expressions even if
+    the gate is off. An unknown version counts as the nearest known version.
 
     Raises:
         ValueError: ``version`` or ``mode`` is invalid.
@@ -106,10 +106,10 @@ def _is_number(text: str) -> bool:
 def environment_of_server(
     version: str, mode: Mode, *, consumable_capacity: bool, list_attributes: bool
 ) -> Environment:
-    """The environment of a server that was asked for its ``version``, and probed for its gates.
+    """The environment of a server, from its ``version`` and its probed gates.
 
-    An unreadable version counts as ``_DEFAULT_MINOR``. Servers keep lists
-    only if the gate is on; if it is off, the version says whether stored ones are read.
+    An unreadable version counts as ``_DEFAULT_MINOR``. Servers keep lists only if the gate is on.
+    If it is off, the version determines whether stored lists are read.
     """
     known = _SERVED.match(version)
     return environment(

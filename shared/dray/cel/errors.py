@@ -17,7 +17,7 @@ class CelError(PermanentError):
 class CelCompileError(CelError, InvalidInputError):
     """The expression is invalid: message, position and a caret line.
 
-    ``line`` and ``column`` count from 1 and name the place that Kubernetes' compiler names.
+    ``line`` and ``column`` count from 1 and are the position that Kubernetes' compiler reports.
     """
 
     def __init__(self, reason: str, source: str, line: int, column: int) -> None:
@@ -38,7 +38,8 @@ class CelTypeError(CelCompileError):
 
 
 class CelUnsupportedError(CelCompileError):
-    """Kubernetes accepts the function, but dray can't evaluate it: refused, never guessed."""
+    """Kubernetes accepts the function, but dray can't evaluate it. dray refuses it and does not
+    guess."""
 
     def __init__(self, function: str, source: str, line: int, column: int) -> None:
         reason = f"the function '{function}' is CEL that dray can't evaluate"
@@ -75,17 +76,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 class CompileIssue(NamedTuple):
-    """One thing wrong with an expression, before it is put into words."""
+    """One error in an expression, before its message is written."""
 
     reason: str
     place: SourceLocation
     name: str = ""
-    """An unknown name, for which the nearest of ``known`` is looked up."""
+    """An unknown name; the message names the nearest name in ``known``."""
     known: Iterable[str] = ()
 
 
 def all_of(issues: Iterable[CompileIssue], source: str) -> CelTypeError:
-    """The error to raise: the first in the text, with the others, in the order of Kubernetes."""
+    """The error to raise: the first in the text, with the others in Kubernetes' order."""
     ordered = sorted(issues, key=lambda issue: issue.place.point)
     error, *others = [_worded(issue, source) for issue in ordered]
     error.also = tuple(others)
@@ -93,7 +94,7 @@ def all_of(issues: Iterable[CompileIssue], source: str) -> CelTypeError:
 
 
 def first_of(issues: Iterable[CompileIssue], source: str) -> CelTypeError:
-    """The first in the text, for errors at which Kubernetes stops."""
+    """The first error in the text, for errors at which Kubernetes stops."""
     return _worded(min(issues, key=lambda issue: issue.place.point), source)
 
 

@@ -1,8 +1,8 @@
-"""What one evaluation may cost and do before it is stopped.
+"""The limits of one evaluation, after which it is stopped.
 
-Kubernetes limits the *cost* that it counts, and counts it after a function has returned. dray
-limits the *work* as well, and estimates it beforehand (``library/work_steps.py``): no text, list or
-loop grows beyond it.
+Kubernetes limits the *cost* that it counts, and counts it after a function has returned. dray also
+limits the *work*, and estimates it in advance (``library/work_steps.py``): no text, list or loop
+exceeds the limit.
 """
 
 from typing import Final
@@ -13,8 +13,8 @@ WORK_LIMIT: Final = 400_000
 """Steps of at most a tenth of a microsecond each: one node evaluated in a loop, one element
 visited, or ten characters made.
 
-Kubernetes stops later where much work costs little: ``lists.range(100000)`` and a loop over it cost
-600 012 there and take seconds. This limit is the one difference in results.
+Kubernetes stops later if much work has a low cost: ``lists.range(100000)`` and a loop over it cost
+600 012 there and take seconds. This limit is the only difference in results.
 """
 
 
@@ -29,7 +29,7 @@ class StoppedError(Exception):
 
 
 def refuse_excess_work(steps: int) -> None:
-    """Raise where one step alone exceeds what an evaluation may do.
+    """Raise if these steps alone exceed the limit of an evaluation.
 
     Raises:
         StoppedError: ``steps`` exceeds ``WORK_LIMIT``.

@@ -1,4 +1,4 @@
-"""What an expression reads of a device: the paths it names."""
+"""The paths of a device that an expression reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from dray.cel.syntax.unparser import unparse
 from dray.cel.view import DeviceView
 
 Names = Mapping[str, Expr]
-"""What the variables in scope stand for."""
+"""The expressions for which the variables in scope stand."""
 OWN_DOMAIN: Final = "\0driver"
-"""In place of a domain: the device's driver, whatever it is."""
+"""Placeholder for a domain: the device's driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One fact of the device: ``field`` alone, or with domain and name."""
+    """One fact of the device: only ``field``, or ``field`` with domain and name."""
 
     field: str
     domain: str = ""
     name: str = ""
     text: str = ""
-    """As an expression."""
+    """The read as an expression."""
 
     def value(self, device: DeviceView) -> Value | None:
         """The value on ``device``, or None if it is absent."""
@@ -43,7 +43,7 @@ class Read:
 
 
 def reads_of(root: Expr) -> tuple[Read, ...]:
-    """The facts that ``root`` names by literal domain and name, each once, in order."""
+    """The facts that ``root`` names by a literal domain and name, each once, in order."""
     found: dict[tuple[str, str, str], Read] = {}
     for node in _walk(root):
         read = read_of(node)
@@ -53,8 +53,8 @@ def reads_of(root: Expr) -> tuple[Read, ...]:
 
 
 def shown_reads(root: Expr) -> tuple[Read, ...]:
-    """The reads to show with a clause: also those of a presence test, through a variable that
-    stands for a part of the device, or with ``device.driver`` as the domain.
+    """The reads to show with a clause. They include reads in a presence test, reads through a
+    variable for a part of the device, and reads with ``device.driver`` as the domain.
     """
     found: dict[str, Read] = {}
     ahead: list[tuple[Expr, Names]] = [(root, {})]
@@ -74,7 +74,7 @@ def fact_of(node: Expr) -> Read | None:
 
 
 def _inner(node: Expr, names: Names) -> list[tuple[Expr, Names]]:
-    """What stands directly below a node, with what the variables there stand for."""
+    """The nodes directly below a node, with the meaning of the variables there."""
     match node:
         case tree.Bind():
             inner = {**names, node.variable: _whole(node.value, names)}
@@ -123,7 +123,7 @@ def _of_own_domain(node: Expr) -> Read | None:
 
 
 def read_of(node: Expr) -> Read | None:
-    """The one fact that ``node`` itself stands for, if it does."""
+    """The fact that ``node`` itself reads; None if it reads none."""
     match node:
         case tree.Select(operand=tree.Ident(name="device"), field="driver" as field):
             return Read(field, text=unparse(node))

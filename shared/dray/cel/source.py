@@ -1,14 +1,14 @@
-"""Where a node of the tree stands in the text of an expression."""
+"""The position of a node in the text of an expression."""
 
 import msgspec
 
 
 class SourceLocation(msgspec.Struct, frozen=True, gc=False):
-    """Where a node stands: its extent in the text, and the point that errors name.
+    """The position of a node: its extent in the text, and the point that errors name.
 
     ``start``, ``end`` and ``point`` are offsets from 0 in code points of ``text``, the whole
-    expression. ``point`` is that of the operator, dot or parenthesis, which Kubernetes' messages
-    point at too.
+    expression. ``point`` is the offset of the operator, dot or parenthesis, as in Kubernetes'
+    messages.
     """
 
     start: int

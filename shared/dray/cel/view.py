@@ -1,4 +1,4 @@
-"""What a selector sees of a device: the variable ``device``."""
+"""The device as a selector sees it: the variable ``device``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from dray.cel.library.values import Value
 
 _INT64 = range(-(2**63), 2**63)
 Published = AttributeValue | tuple[AttributeValue, ...]
-"""The value of an attribute; several where it is a list (DRAListTypeAttributes)."""
+"""The value of an attribute, or several values if it is a list (DRAListTypeAttributes)."""
 
 
 class Domains(dict[str, dict[str, Value]]):
@@ -22,16 +22,16 @@ class Domains(dict[str, dict[str, Value]]):
 
 
 class Names(dict[str, Value]):
-    """Values by name, which Kubernetes looks up by text only."""
+    """Values by name. Kubernetes looks them up only by text."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """What CEL's variable ``device`` holds.
+    """The value of CEL's variable ``device``.
 
-    Keys are ``domain/name``, or a plain name, whose domain is then the driver. As in Kubernetes,
-    one attribute that can't be converted (an invalid version) fails every expression on
-    the device; ``broken`` says which.
+    Keys are ``domain/name``, or a plain name if the domain is the driver. As in Kubernetes, every
+    expression fails on a device with an attribute that can't be converted (an invalid version).
+    ``broken`` names that attribute.
     """
 
     driver: str
@@ -40,7 +40,7 @@ class DeviceView:
     allow_multiple_allocations: bool = False
     broken: str = ""
     listed: str = field(default="", init=False)
-    """An attribute that is a list, which Kubernetes refuses where they are not enabled."""
+    """An attribute that is a list. Kubernetes refuses lists if they are not enabled."""
     attributes_by_domain: Domains = field(init=False, repr=False, compare=False)
     capacity_by_domain: Domains = field(init=False, repr=False, compare=False)
 

@@ -26,7 +26,7 @@ from dray.kube.ports import (
 )
 from dray.runtime.time_slice import TimeSlice
 
-if TYPE_CHECKING:  # Counters of the services: commands of a person import no Prometheus client.
+if TYPE_CHECKING:  # Only services count requests: the commands import no Prometheus client.
     from dray.kube.request_metrics import RequestMetrics
 
 _PAGE: Final = "500"
@@ -45,7 +45,7 @@ async def connect(
 ) -> "KubeApi":
     """The API as the kubeconfig (or the pod's service account) describes it.
 
-    Nothing is sent yet. Raises InvalidInputError where there is no usable configuration.
+    Nothing is sent yet. Raises InvalidInputError if there is no usable configuration.
     """
     access = await server_access(kubeconfig)
     counted = () if metrics is None else (metrics.answered,)
@@ -93,7 +93,7 @@ class KubeApi:
         field_selector: str = "",
         transform: Transform | None = None,
     ) -> AsyncIterator[WatchEvent]:
-        """See ``Kube.watch``. A kind that isn't served yet (404) is waited for."""
+        """See ``Kube.watch``. Waits for a kind that isn't served yet (404)."""
 
         async def relist() -> Listed:
             return await self.list(
@@ -119,7 +119,7 @@ class KubeApi:
 
     async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         """See ``Kube.update``."""
-        # Without managed fields, of which only a part is kept here, the server keeps its own.
+        # Only a part of the managed fields is kept here. Without them, the server keeps its own.
         metadata = {key: one for key, one in obj["metadata"].items() if key != "managedFields"}
         path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
         own = {"apiVersion": resource.api_version, "kind": resource.kind}
@@ -137,7 +137,7 @@ class KubeApi:
         subresource: str = "",
         timeout_s: float | None = None,
     ) -> Object:
-        """See ``Kube.patch``; ``apply`` takes fields over from other managers."""
+        """See ``Kube.patch``. ``apply`` takes over fields from other managers."""
         query = {**self._manager, **({"force": "true"} if kind == "apply" else {})}
         try:
             return await self._object(
@@ -243,9 +243,8 @@ class KubeApi:
         await self._transport.close()
 
     async def _object(self, resource: Resource, method: str, path: str, **request: Any) -> Object:
-        """An object that the server answers with. Raises what ``Transport.call`` raises,
-        KubeUnavailableError if it answers with something else: whether it has done what it was
-        asked is unknown then."""
+        """The object in the server's answer. Raises the errors of ``Transport.call``, and
+        KubeUnavailableError if the answer is no such object: the outcome is unknown then."""
         found = await self._transport.call(method, path, **request)
         if not has_revision(found) or not found["metadata"].get("uid"):
             raise KubeUnavailableError(
@@ -275,7 +274,7 @@ class KubeApi:
                     continue
                 if not is_identified(obj, resource):
                     is_whole = False
-                    import structlog  # With rich, slow to import
+                    import structlog  # Slow to import, because of rich
 
                     where = {"list": path, "item": number, "page": query.get("continue", "")}
                     structlog.get_logger().error(NOT_IDENTIFIED, **where)
@@ -288,7 +287,7 @@ class KubeApi:
             revision, token = page.metadata.get("resourceVersion"), page.metadata.get("continue")
             if not is_revision(revision) or (token and token == query.get("continue")):
                 raise KubeUnavailableError(
-                    f"GET {path}: the answer is no page of a list, or the page before it: its "
+                    f"GET {path}: the answer is not the next page of a list: its "
                     f"metadata are {str(page.metadata)[:200]}: is it the API server that answers?"
                 )
             if not token:
@@ -297,8 +296,8 @@ class KubeApi:
 
 
 def _is_failed_test(patch: object, error: RefusedError) -> bool:
-    # kube-apiserver 1.36 says no more than this of a patch that can't be applied; what it
-    # finds invalid afterwards it names.
+    # This text is all that kube-apiserver 1.36 says about a patch that can't be applied. If the
+    # patched object is invalid, it names the invalid fields.
     return (
         error.status == _UNPROCESSABLE
         and isinstance(patch, Sequence)

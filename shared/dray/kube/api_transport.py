@@ -33,14 +33,14 @@ T = TypeVar("T")
 TIMEOUT_S: Final = 30.0
 _CONNECT_S: Final = 5.0
 _ANSWER_S: Final = 2.0
-"""Time for the answer of a server that has timed a request out."""
+"""Time for the answer after the server's timeout of a request."""
 _JSON: Final = "application/json"
 _READ_BUFFER_BYTES: Final = 2**21
-"""Events of large objects arrive in few chunks."""
+"""Large enough that events of large objects arrive in few chunks."""
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 _ANYTHING: Final = msgspec.json.Decoder[Any]()
 _AROUND_EVENT: Final = 1
-"""Around the object of a watch event."""
+"""Number of containers around the object of a watch event."""
 _GONE: Final = 410
 _SERVER_FAULTS: Final = 500
 _TOO_MANY: Final = 429
@@ -55,7 +55,7 @@ Query = Mapping[str, str]
 
 
 Answered = Callable[[str, str, int | None], None]
-"""Method, path and status; None if no answer came."""
+"""Called with method, path and status; the status is None if no answer came."""
 
 
 def _uncounted(method: str, path: str, status: int | None) -> None: ...
@@ -64,14 +64,14 @@ def _uncounted(method: str, path: str, status: int | None) -> None: ...
 class GoneError(KubeUnavailableError):
     """The resourceVersion or continuation asked for is too old (410): list again.
 
-    An admission webhook may answer any request with 410: to callers of other methods than list
-    and watch it is a failure of the server.
+    An admission webhook may answer any request with 410. For methods other than list and watch,
+    this is a failure of the server.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """A response without its body's meaning."""
+    """A response whose body is not interpreted yet."""
 
     status: int
     reason: str
@@ -79,7 +79,7 @@ class ApiResponse:
     causes: str
     retry_after_s: float
     is_about_object: bool
-    """Whether a ``Status`` names the object."""
+    """Whether it is a ``Status`` that names the object."""
 
 
 class Transport:
@@ -88,7 +88,7 @@ class Transport:
     def __init__(
         self, access: ServerAccess, user_agent: str, answered: Answered = _uncounted
     ) -> None:
-        """``answered`` is called with each request except watches: method, path and status."""
+        """``answered`` is called for each request except watches: method, path and status."""
         self._access = access
         self._answered = answered
         self._proxy = access.proxy or environment_proxy(access.url)
@@ -99,7 +99,7 @@ class Transport:
         )
         self._user_agent = user_agent
         self._lost_s: float | None = None
-        """When no answer came last, monotonic."""
+        """Monotonic time at which an answer last failed to arrive."""
 
     async def call(
         self,
@@ -111,17 +111,17 @@ class Transport:
         content_type: str = _JSON,
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        """One request and its JSON answer, as ``decoded`` reads it.
+        """Send one request; return its JSON answer, as ``decoded`` reads it.
 
-        The server times the request out ``timeout_s`` after it received it, whatever its admission
-        webhooks do. Raises the errors of ``dray.kube.ports``, KubeUnavailableError where
-        no answer came (the request may have been carried out), GoneError being one.
+        The server aborts the request ``timeout_s`` after it received it, whatever its admission
+        webhooks do. Raises the errors of ``dray.kube.ports``: KubeUnavailableError if no answer
+        came (the request may have been carried out). GoneError is one of these.
         """
         data = await self._answer(method, path, query, body, content_type, timeout_s)
         return await decoded(data, f"{method} {path}") if data else {}
 
     async def page(self, path: str, query: Query, reader: "PageReader") -> "ListPage":
-        """One page of a list. Raises what ``call`` raises."""
+        """One page of a list. Raises the errors of ``call``."""
         return await reader.read(await self._answer("GET", path, query), f"GET {path}")
 
     async def _answer(
@@ -159,9 +159,9 @@ class Transport:
     async def lines(
         self, path: str, query: Query, *, silence_s: float
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """The JSON lines of a watch until it ends; lines of any length.
+        """The JSON lines of a watch until it ends. Lines may have any length.
 
-        Raises the port's errors, GoneError being one.
+        Raises the port's errors, including GoneError.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence_s)
         try:
@@ -181,7 +181,7 @@ class Transport:
             ) from error
 
     async def close(self) -> None:
-        """Close connections without TLS shutdown, which would outlast the event loop."""
+        """Close connections without TLS shutdown, which would take longer than the event loop."""
         if isinstance(self._session.connector, aiohttp.TCPConnector):
             await self._session.connector.close(abort_ssl=True)
         await self._session.close()
@@ -198,8 +198,8 @@ class Transport:
         return error
 
     async def _has_read_its_roles(self) -> bool:
-        """Whether /readyz answers 200, which follows the roles. If that is forbidden, a server that
-        was recently unreachable counts as starting."""
+        """Whether /readyz answers 200; it does so only after the roles are loaded. If /readyz is
+        forbidden, a server that was recently unreachable counts as starting."""
         timeout = aiohttp.ClientTimeout(total=_CONNECT_S)
         try:
             async with self._request("GET", "/readyz", None, timeout) as response:
@@ -236,7 +236,7 @@ class Transport:
         sent = [*headers.items(), *self._access.impersonation]
         options: dict[str, Any] = {"headers": sent, "timeout": timeout}
         if data is not None:
-            # In parts: the library warns of more than 1 MiB that it would have to send at once.
+            # In parts: the library warns about bodies of more than 1 MiB that are sent at once.
             options["data"] = io.BytesIO(data)
         if self._proxy:
             options["proxy"] = self._proxy
@@ -246,7 +246,7 @@ class Transport:
             try:
                 yield response
             finally:
-                # An unfinished response is a watch: TLS shutdown would outlast it.
+                # An unfinished response is a watch. TLS shutdown would take longer than it.
                 if (connection := response.connection) is not None and connection.transport:
                     connection.transport.abort()
 
@@ -257,9 +257,9 @@ class ListPage:
 
     metadata: dict[str, Any]
     items: list[Any]
-    """An object that can't be decoded is None."""
+    """The objects. An object that can't be decoded is None."""
     made: dict[int, Any] = field(default_factory=dict)
-    """The place-holders of items that were not decoded, by index."""
+    """The placeholders for items that were not decoded, by index."""
 
 
 class _VersionFields(msgspec.Struct, gc=False):
@@ -270,7 +270,8 @@ class _VersionFields(msgspec.Struct, gc=False):
 
 
 class _VersionedObject(msgspec.Struct, gc=False):
-    """What names a version of an object; msgspec skips the rest at a fifth of the time."""
+    """The fields that identify a version of an object. Skipping the rest takes msgspec a fifth of
+    the time."""
 
     metadata: _VersionFields
 
@@ -281,9 +282,9 @@ _VERSIONED: Final = msgspec.json.Decoder(_VersionedObject)
 async def decoded(data: bytes, what: str, around: int = 0) -> dict[str, Any]:
     """An object, or a watch event: ``around`` containers are around the object.
 
-    What is nested too deep in an object, and what opaque parameters of many containers contain, is
-    kept as it is written, as ``msgspec.Raw``, and ``fieldsV1`` of its managed fields is left out:
-    nobody reads it, and it may be most of it. So are numbers kept that are out of range.
+    These parts are kept unchanged, as ``msgspec.Raw``: parts that are nested too deep, containers
+    in opaque parameters that have many, and numbers out of range. ``fieldsV1`` of managed fields is
+    left out: nobody reads it, and it may be most of the object.
 
     Raises:
         KubeUnavailableError: it is not a JSON object.
@@ -299,13 +300,12 @@ async def decoded(data: bytes, what: str, around: int = 0) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class PageReader:
-    """Reads pages of lists; each object is read as ``decoded`` reads one, in a step of its own."""
+    """Reads pages of lists. Each object is read as ``decoded`` reads one, in a step of its own."""
 
     head: bytes = b""
-    """What objects begin with in the text that ``transform`` gets, if they do not state their
-    kind."""
+    """Begin of an object's text for ``transform`` if the objects do not state their kind."""
     transform: Transform | None = None
-    """Asked for what stands for an object before that is decoded."""
+    """Called for each object before it is decoded; it may return a replacement."""
 
     async def read(self, data: bytes, what: str) -> ListPage:
         """One page.
@@ -325,7 +325,7 @@ class PageReader:
     async def _objects(
         self, metadata: dict[str, Any], texts: Sequence[bytes], *, is_split: bool = False
     ) -> ListPage:
-        """The page of these objects. ``is_split``: raises msgspec.DecodeError if one can't be
+        """The page with these objects. ``is_split``: raises msgspec.DecodeError if one can't be
         decoded."""
         page = ListPage(metadata, [])
         items = page.items
@@ -361,17 +361,17 @@ class PageReader:
 
 
 def _version_of(text: bytes) -> ObjectVersion | None:
-    """The version of an object that is not nested deep; None if it can't be read."""
+    """The version of an object that is not nested too deep; None if it can't be read."""
     try:
         metadata = _VERSIONED.decode(text).metadata
         revision = int(metadata.resourceVersion)
-    except (ValueError, UnicodeDecodeError):  # msgspec's errors are such, too.
+    except (ValueError, UnicodeDecodeError):  # msgspec's errors are ValueErrors, too.
         return None
     return ObjectVersion(metadata.name, metadata.uid, revision, metadata.namespace)
 
 
 async def _in_steps(steps: Generator[None, None, T]) -> T:
-    """What the generator returns; other tasks run between its steps."""
+    """The result of the generator. Other tasks run between its steps."""
     while True:
         try:
             next(steps)
@@ -385,7 +385,7 @@ async def _object(data: bytes, nesting: int, *, is_shallow: bool = False) -> dic
     opaque = []
     for part in json_codec.opaque_parts(data):
         opaque.append(part)
-        await asyncio.sleep(0)  # A tenant's claims may take long: a Lease is to be renewed.
+        await asyncio.sleep(0)  # A tenant's claims may take long; a Lease must be renewed.
     return json_codec.decode(data, _OBJECT, nesting=nesting, opaque=opaque, is_shallow=is_shallow)
 
 
@@ -424,7 +424,7 @@ def environment_proxy(host: str) -> str | None:
 
 
 def _answer_of(response: aiohttp.ClientResponse, data: bytes) -> ApiResponse:
-    """The error of a failed response: a ``Status`` object, or plain text."""
+    """A failed response: its body is a ``Status`` object or plain text."""
     try:
         status = json_codec.decode(data, _ANYTHING)
     except msgspec.DecodeError:

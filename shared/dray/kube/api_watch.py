@@ -1,5 +1,5 @@
-"""List, then watch, for ever: resumes after early ends, lists again after a 410, and where the
-API server came back with an older state of its store."""
+"""List, then watch, for ever. Resumes after early ends; lists again after a 410, or if the API
+server came back with an older state of its store."""
 
 import asyncio
 import contextlib
@@ -24,19 +24,19 @@ from dray.runtime.backoff import Backoff
 
 _NOT_ALLOWED: Final = (401, 403)
 PATIENCE_S: Final = 10.0
-"""Time in which a client that was never admitted retries a 403: kube-apiserver denies every request
+"""A client that was never admitted retries a 403 for this time: kube-apiserver denies every request
 until it has loaded its roles."""
 _LEAST_S: Final = 240
 _MOST_S: Final = 480
 NOT_IDENTIFIED: Final = "an object is left out: its metadata can't be read"
 _SHOWN: Final = 200
-"""Characters of an unreadable event in a log line."""
+"""Maximum characters of an unreadable event in a log line."""
 _BOOKMARK: Final = "BOOKMARK"
 _IDENTITY: Final = ("name", "uid")
 _MAPS: Final = ("labels", "annotations")
 _LISTS: Final = ("ownerReferences", "finalizers")
 _SILENCE_S: Final = 30.0
-"""Time beyond its timeout after which a silent watch is closed."""
+"""A silent watch is closed this long after its timeout."""
 
 
 class OlderStoreError(GoneError):
@@ -45,14 +45,14 @@ class OlderStoreError(GoneError):
 
 @dataclass(slots=True)
 class ServerStore:
-    """What the watches of one API server know of its store."""
+    """What the watches of one API server know about its store."""
 
     restorations: int = 0
-    """How often a watch found it restored from a backup. All other watches list again then: the
-    server may have passed their revisions before they look."""
+    """How many times a watch found the store restored from a backup. Then all other watches list
+    again: the server may have passed their revisions before they check."""
 
     def expect(self, restorations: int) -> None:
-        """Raises OlderStoreError if it was restored since it had been so often."""
+        """Raises OlderStoreError if the number of restorations has changed."""
         if self.restorations != restorations:
             raise OlderStoreError("another watch found the store of the API server restored")
 
@@ -66,7 +66,7 @@ async def watch(
     store: ServerStore,
 ) -> AsyncGenerator[WatchEvent, None]:
     """See ``Kube.watch``."""
-    import structlog  # With rich, slow to import, and most verbs watch nothing
+    import structlog  # Slow to import, because of rich, and most verbs watch nothing
 
     backoff = Backoff(0.1, 10.0)
     log = structlog.get_logger().bind(watch=resource.plural)
@@ -157,7 +157,8 @@ async def _events(
 
 
 def is_identified(obj: Any, resource: Resource) -> bool:
-    """Whether an object has the metadata that every server writes. The rest may have any shape."""
+    """Whether an object has the metadata that every server writes. Its other parts may have any
+    shape."""
     if not has_revision(obj):
         return False
     metadata = obj["metadata"]

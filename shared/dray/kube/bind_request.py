@@ -28,11 +28,11 @@ class ClaimAllocation(ResourceFields):
 
 
 class BindRequestSpec(ResourceFields):
-    """One attempt to give a pod its devices and its node; replaced per attempt."""
+    """One attempt to give a pod its devices and its node. Each attempt replaces it."""
 
     pod_uid: str = Field(alias="podUID", description="UID of the pod of the same name.")
     selected_node: str = Field(
-        default="", description="Node decided upon; empty while the pod waits."
+        default="", description="The chosen node; empty while the pod waits."
     )
     pool: str = Field(default="", description="GPUPool that decides about the pod.")
     devices: int = Field(
@@ -57,7 +57,7 @@ class BindRequestSpec(ResourceFields):
 
 
 class DecidedBy(ResourceFields):
-    """What a decision was taken by."""
+    """The origin of a decision."""
 
     policy_version: int = Field(
         ge=0,
@@ -65,7 +65,7 @@ class DecidedBy(ResourceFields):
     )
     learned_version: int = Field(
         ge=0,
-        description="Version of what FragmentationAware had learned; 0: nothing yet.",
+        description="Version of FragmentationAware's workload model; 0: none yet.",
     )
     placement: str | None = Field(
         default=None,
@@ -78,30 +78,28 @@ class DecidedBy(ResourceFields):
 
 
 class BindRequestStatus(ResourceFields):
-    """How far it came, and why it waits."""
+    """The progress of the decision, and why it waits."""
 
     phase: BindPhase = Field(
         default="Pending",
         description="How far the attempt came. Succeeded: the pod is or was bound with its "
         "devices. Failed: the attempt came to nothing, or the pod never ran.",
     )
-    reason: str | None = Field(
-        default=None, description="Why the phase is what it is, in one word."
-    )
-    failed_attempts: int = Field(default=0, ge=0, description="Attempts that came to nothing.")
+    reason: str | None = Field(default=None, description="The reason for the phase, in one word.")
+    failed_attempts: int = Field(default=0, ge=0, description="Number of failed attempts.")
     explanation: Annotated[str, Field(max_length=EXPLANATION_LIMIT)] | None = Field(
         default=None,
         description="Which clause, capacity or node predicate failed on how many devices; of a "
         "pod that has ended, where and when it ran and its exit code.",
     )
     decided_by: DecidedBy | None = Field(
-        default=None, description="What the decision was taken by; absent while the pod waits."
+        default=None, description="The origin of the decision; absent while the pod waits."
     )
     conditions: Conditions = Field(default_factory=list)
 
 
 class BindRequest(CustomResource):
-    """The decision about one pod and its execution; same name as the pod, owned by it."""
+    """The decision about one pod, and its execution. It has the pod's name; the pod owns it."""
 
     RESOURCE = BIND_REQUESTS
     SINGULAR = "bindrequest"

@@ -1,6 +1,6 @@
 """Kubernetes objects as ``dray.api`` values, and allocations back. Pure.
 
-Objects are taken as an API server returns them: validated and defaulted.
+Objects must be as an API server returns them: validated and with defaults.
 """
 
 from dray.kube.convert_claims import (

@@ -61,15 +61,15 @@ UNREADABLE: Final = (
     msgspec.MsgspecError,
     DrayError,
 )
-"""Errors of reading an object whose shape violates its API."""
+"""Errors when reading an object whose shape violates its API."""
 
 
 def claim_from(obj: Object) -> Claim:
     """A ResourceClaim with dray's annotations and label.
 
     If its spec can't be read, ``spec.unsupported`` says so and the rest of the spec is empty. The
-    readable parts of its allocation count; unreadable parts of a device's identity are empty, see
-    ``DeviceId``.
+    readable parts of its allocation are used. Unreadable parts of a device's identity are empty,
+    see ``DeviceId``.
     """
     try:
         return json_codec.checked(claim_from_fields(obj), _CLAIM)
@@ -85,8 +85,8 @@ def why_unreadable(error: Exception) -> str:
 
 
 def claim_from_fields(obj: Object, spec: ClaimSpec | None = None) -> Claim:
-    """A ResourceClaim whose fields have the types of the API. ``spec``: its spec, if that is
-    converted already. Raises ``UNREADABLE``."""
+    """A ResourceClaim whose fields have the types of the API. ``spec``: its spec, if it is already
+    converted. Raises ``UNREADABLE``."""
     metadata = obj["metadata"]
     status = obj.get("status") or {}
     pod_uid, pod_name = controlling_pod(obj)
@@ -112,7 +112,7 @@ def claim_from_fields(obj: Object, spec: ClaimSpec | None = None) -> Claim:
 
 
 def _why_foreign(name: str, pod_uid: str) -> str:
-    """Why a claim with the name of an accounting claim is not one; empty: it is, or has
+    """Why a claim with the name of an accounting claim is not one. Empty if it is one, or if it has
     another name."""
     named = _ACCOUNTED.fullmatch(name)
     if named is None or named[1] == pod_uid:
@@ -156,7 +156,7 @@ def _attempt(obj: Object, name: str) -> int:
 
 
 def _readable_allocation(status: Any) -> Allocation | None:
-    """An upper bound of the devices that an unreadable allocation holds."""
+    """An upper bound for the devices that an unreadable allocation holds."""
     if not isinstance(status, Mapping):
         return _ANY_DEVICES
     if (allocation := status.get("allocation")) is None:
@@ -175,7 +175,7 @@ def _only_node(allocation: Mapping[str, Any]) -> str:
 
 
 def _readable_result(entry: Any) -> AllocatedDevice:
-    """The whole device, if the consumed amount can't be read."""
+    """A device of an unreadable allocation: the whole device if the amount can't be read."""
     try:
         return json_codec.checked(_result(entry), _DEVICE)
     except UNREADABLE:
@@ -200,8 +200,8 @@ def _reserved_for(status: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def claim_spec_from(spec: Mapping[str, Any]) -> ClaimSpec:
-    """``ResourceClaimSpec``. Kinds of requests and constraints that are unknown to dray are named
-    in ``unsupported``."""
+    """``ResourceClaimSpec``. ``unsupported`` names the kinds of requests and constraints that dray
+    does not know."""
     devices = spec.get("devices") or {}
     requests = devices.get("requests") or ()
     constraints = devices.get("constraints") or ()
@@ -242,8 +242,9 @@ def allocation_to(
 ) -> dict[str, Any]:
     """The value of ``status.allocation``.
 
-    ``timestamp_unix_s`` becomes ``allocationTimestamp``: set it if the server keeps it, or
-    kube-scheduler can't reserve the claim (1.36: "status.allocation: field is immutable").
+    ``timestamp_unix_s`` becomes ``allocationTimestamp``. It must be set if the server keeps this
+    field; otherwise kube-scheduler can't reserve the claim (1.36: "status.allocation: field is
+    immutable").
     """
     devices: dict[str, Any] = {"results": [_result_to(entry) for entry in allocation.devices]}
     if allocation.config:
@@ -260,7 +261,7 @@ def allocation_to(
 
 
 class Consumer(NamedTuple):
-    """A pod for which a claim is reserved, or a PodGroup of Kubernetes."""
+    """A pod or Kubernetes PodGroup for which a claim is reserved."""
 
     name: str
     uid: str

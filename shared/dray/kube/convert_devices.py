@@ -113,7 +113,7 @@ def selectors_from(entries: Iterable[Mapping[str, Any]] | None) -> tuple[str, ..
 def configs_from(
     entries: Iterable[Mapping[str, Any]] | None, source: str
 ) -> tuple[OpaqueConfig, ...]:
-    """Opaque configurations; ``source`` for entries that name none."""
+    """Opaque configurations. Entries without a source get ``source``."""
     return tuple(
         OpaqueConfig(
             driver=entry["opaque"]["driver"],
@@ -127,8 +127,8 @@ def configs_from(
 
 
 def _device(entry: Mapping[str, Any], capacities: dict[bytes, dict[str, Capacity]]) -> Device:
-    """``capacities``: those of the slice's devices so far, by their JSON: devices of one model have
-    equal ones, which they share."""
+    """A device. ``capacities``: those of the slice's devices so far, by their JSON. Devices of one
+    model have equal capacities and share one object."""
     attributes = {
         name: _attribute(value) for name, value in (entry.get("attributes") or {}).items()
     }
@@ -230,7 +230,7 @@ def _policy(policy: Mapping[str, Any]) -> RequestPolicy:
 
 
 def _texts(entries: Iterable[str] | None) -> tuple[str, ...] | None:
-    """None: not stated."""
+    """The texts; None if not stated."""
     return None if entries is None else tuple(entries)
 
 

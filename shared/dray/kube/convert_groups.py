@@ -1,4 +1,4 @@
-"""PodGroups and Queues, of Volcano and of Kubernetes, as domain values."""
+"""PodGroups of Volcano and Kubernetes, and Volcano Queues, as domain values."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -47,18 +47,18 @@ def is_group_name(name: str) -> bool:
 
 
 def owned_name(uid: str) -> str:
-    """The name of the group for the pods of an owner, as Volcano names them."""
+    """The name of the group for the pods of an owner, as Volcano names it."""
     return f"{_OWNED_PREFIX}{uid}"
 
 
 def is_owned(key: GroupKey) -> bool:
-    """Whether a group is named for the owner of its pods."""
+    """Whether a group has its name from the owner of its pods."""
     return key.api == VOLCANO and key.name.startswith(_OWNED_PREFIX)
 
 
 def group_key(obj: Object) -> GroupKey | None:
-    """The PodGroup that a pod belongs to; Kubernetes' own field comes before annotations. A pod
-    with an invalid PodGroup name is in none."""
+    """The PodGroup to which a pod belongs. Kubernetes' own field comes before annotations. A pod
+    with an invalid PodGroup name is in no group."""
     metadata = obj["metadata"]
     namespace = metadata.get("namespace") or ""
     native = str((obj["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
@@ -73,7 +73,7 @@ def group_key(obj: Object) -> GroupKey | None:
 
 
 def group_member(obj: Object) -> GroupMember | None:
-    """The place of a pod in its PodGroup; None if it names none."""
+    """The place of a pod in its PodGroup; None if the pod names no group."""
     key = group_key(obj)
     if key is None:
         return None
@@ -82,7 +82,7 @@ def group_member(obj: Object) -> GroupMember | None:
 
 
 def pod_group_from(obj: Object) -> PodGroup:
-    """A PodGroup of either API. Amounts that can't be read are kept as they are."""
+    """A PodGroup of either API. Amounts that can't be read are kept unchanged."""
     is_native = str(obj.get("apiVersion") or "").startswith(KUBERNETES)
     return _native(obj) if is_native else _volcano(obj)
 
@@ -114,11 +114,11 @@ def _volcano(obj: Object) -> PodGroup:
 
 
 class _Cut:
-    """Lists of a PodGroup, each cut to what is read of it."""
+    """Cuts each list of a PodGroup to the entries that are read."""
 
     def __init__(self) -> None:
         self._fields: dict[str, None] = {}
-        """Those that have more."""
+        """Fields whose lists have more entries."""
 
     def __call__(self, field: str, entries: Iterable[T]) -> tuple[T, ...]:
         found = tuple(islice(entries, MAX_ENTRIES + 1))
@@ -164,7 +164,7 @@ def _native(obj: Object) -> PodGroup:
 
 
 def queue_from(obj: Object) -> GroupQueue:
-    """A Queue of Volcano."""
+    """A Volcano Queue."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     allocated = (status.get("allocated") or {}).get("pods") or 0
     return GroupQueue(
@@ -185,8 +185,8 @@ def _amounts(resources: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _timeout_s(obj: Object) -> float:
-    """The group's own deadline; 0: none, or one that can't be read or is too long. A shorter one
-    than ``MIN_TIMEOUT_S`` is as long as that."""
+    """The group's own deadline. 0: it has none, or one that can't be read or is too long. A
+    deadline shorter than ``MIN_TIMEOUT_S`` becomes that."""
     try:
         timeout_s = parse_duration(annotation(obj, GANG_TIMEOUT))
     except ValueError:

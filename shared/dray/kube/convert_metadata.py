@@ -8,13 +8,14 @@ from dray.api.devices import Taint, Toleration
 from dray.kube.ports import Object
 
 LONGEST_ATTEMPT: Final = 18
-"""Digits of an attempt: epochs may be seconds since 1970, and derived numbers fit 64 bits."""
+"""Maximum digits of an attempt: epochs may be seconds since 1970, and derived numbers must fit 64
+bits."""
 
 _REVISION_DIGITS: Final = 20
 
 
 def is_revision(text: object) -> TypeGuard[str]:
-    """Whether a value is a resourceVersion as servers write it: the digits of 64 bits at most."""
+    """Whether a value is a resourceVersion as servers write it: digits that fit 64 bits."""
     return (
         isinstance(text, str)
         and len(text) <= _REVISION_DIGITS
@@ -29,7 +30,7 @@ def revision_of(obj: Object) -> int:
 
 
 def time_from(text: str | None) -> float:
-    """Seconds since 1970 of an RFC 3339 time; 0 if there is none."""
+    """An RFC 3339 time as seconds since 1970; 0 if there is none."""
     if not text:
         return 0.0
     return datetime.fromisoformat(text).timestamp()
@@ -63,7 +64,7 @@ def is_deleting(obj: Object) -> bool:
 
 
 def controlling_pod(obj: Object) -> tuple[str, str]:
-    """UID and name of the pod that controls the object, or two empty texts. Raises TypeError where
+    """UID and name of the pod that controls the object, or two empty texts. Raises TypeError if
     they are not texts."""
     for owner in obj["metadata"].get("ownerReferences") or ():
         if owner.get("kind") == "Pod" and owner.get("controller"):

@@ -22,13 +22,13 @@ _PLAIN_VOLUMES: Final = (
     "downwardAPI",
     "image",
 )
-"""Volume sources that every node has; others may restrict the pod to some nodes."""
+"""Volume sources that every node has. Other sources may restrict the pod to some nodes."""
 
 
 _SHARED: Final = 4096
-"""Different requirements that are kept for further pods."""
+"""Maximum number of different requirements that are kept for later pods."""
 _SHARED_BYTES: Final = 4096
-"""Longest text of requirements that are kept."""
+"""Maximum length of the text of requirements that are kept."""
 _READ: Final = (
     "affinity",
     "hostNetwork",
@@ -45,8 +45,8 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 def pod_needs(spec: Spec) -> PodNeeds:
-    """The pod's requirements on a node; ``unread`` names those that dray's node fit ignores. Pods
-    with equal requirements, as those of one template have, share one object."""
+    """The pod's requirements on a node. ``unread`` names those that dray's node fit ignores. Pods
+    with equal requirements, such as pods of one template, share one object."""
     text = msgspec.json.encode(_read_of(spec))
     return _shared_needs(text) if len(text) <= _SHARED_BYTES else _needs(text)
 
@@ -90,7 +90,7 @@ _shared_needs = lru_cache(_SHARED)(_needs)
 
 def host_ports(spec: Spec) -> tuple[HostPort, ...]:
     """The host ports that a pod uses while it runs, without duplicates: those of its containers and
-    sidecars, and none of the init containers that end (``GetHostPorts`` of kube-scheduler)."""
+    sidecars, but not of init containers that end (``GetHostPorts`` of kube-scheduler)."""
     sidecars = (
         one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"
     )
@@ -104,13 +104,13 @@ def host_ports(spec: Spec) -> tuple[HostPort, ...]:
 
 
 def _host_port(spec: Spec, port: Mapping[str, Any]) -> int:
-    # In the host's network the server defaults it to the container's port.
+    # With the host's network, the server sets it to the container's port by default.
     return int(port.get("hostPort") or (spec.get("hostNetwork") and port["containerPort"]) or 0)
 
 
 def given_by_classes(needs: PodNeeds, classes: Iterable[DeviceClass]) -> tuple[str, ...]:
-    """Requested resources for which only kube-scheduler may allocate devices: dray's node fit does
-    not support them."""
+    """Requested resources for which only kube-scheduler may allocate devices, because dray's node
+    fit does not support them."""
     known = {name for one in classes for name in one.stands_for}
     return tuple(
         f"resource {name}"

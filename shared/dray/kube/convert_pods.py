@@ -32,11 +32,11 @@ from dray.kube.convert_requests import allocatable_of
 from dray.kube.ports import Object
 
 _EXTENDED_RESOURCES: Final = "(extended resources)"
-"""Stands for an entry of ``spec.resourceClaims``, whose names have no such characters."""
+"""Stands for an entry of ``spec.resourceClaims``. Names of entries can't have such characters."""
 
 
 def pod_from(obj: Object) -> Pod:
-    """A pod; claims that do not exist yet have no name."""
+    """A pod. Claims that do not exist yet have no name."""
     metadata = obj["metadata"]
     spec = obj["spec"]
     status = obj.get("status") or {}
@@ -65,7 +65,7 @@ def pod_from(obj: Object) -> Pod:
 
 
 def node_from(obj: Object) -> Node:
-    """A node without its pool and its pods' requests, which the caller adds."""
+    """A node without its pool and its pods' requests. The caller adds them."""
     metadata = obj["metadata"]
     spec = obj.get("spec") or {}
     status = obj.get("status") or {}
@@ -94,9 +94,9 @@ def has_accounting_claim(pod: Mapping[str, Any]) -> bool:
 
 
 def claim_names(pod: Mapping[str, Any]) -> dict[str, str]:
-    """The names of a pod's claims by entry of ``spec.resourceClaims``; without those that are not
-    generated yet, or not at all. The claim that accounts for a pod goes by CLAIM_REFERENCE, the one
-    that kube-scheduler made for its extended resources by EXTENDED_RESOURCES."""
+    """The names of a pod's claims, by entry of ``spec.resourceClaims``. Claims that are not
+    generated (yet) are left out. The claim that accounts for a pod has the key CLAIM_REFERENCE; the
+    claim that kube-scheduler made for extended resources has the key ``_EXTENDED_RESOURCES``."""
     made = {
         entry["name"]: entry.get("resourceClaimName") or ""
         for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
@@ -114,8 +114,8 @@ def claim_names(pod: Mapping[str, Any]) -> dict[str, str]:
 
 
 def claim_uses(pod: Mapping[str, Any], container: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """A container's references to the pod's claims. One that asks the device plugin gets what the
-    accounting claim has."""
+    """A container's references to the pod's claims. A container that requests GPUs from the device
+    plugin gets the devices of the accounting claim."""
     extended = [
         {"name": _EXTENDED_RESOURCES, "request": one["requestName"]}
         for one in _extended_resources(pod).get("requestMappings") or ()
@@ -129,7 +129,7 @@ def claim_uses(pod: Mapping[str, Any], container: Mapping[str, Any]) -> list[Map
 
 
 def _extended_resources(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The claim of a pod's resources that a DeviceClass stands for (Kubernetes 1.36)."""
+    """The claim for a pod's extended resources that DeviceClasses provide (Kubernetes 1.36)."""
     return (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
 
 

@@ -1,7 +1,7 @@
 """Resource requests of pods, and allocatable resources of nodes.
 
-Requests are summed as ``PodRequests`` of k8s.io/component-helpers/resource does: in-place resizing
-and pod-level resources included, as Kubernetes 1.36 has them by default.
+Requests are summed as in ``PodRequests`` of k8s.io/component-helpers/resource, including in-place
+resizing and pod-level resources, which Kubernetes 1.36 enables by default.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,14 +33,14 @@ class Requests:
 def requests_of(spec: Spec, status: Spec | None = None) -> Requests:
     """The requests of a pod.
 
-    Without ``status``: of a pod without a node. With it: the resources that the pod's node reserves
-    for it, also during a resize.
+    Without ``status``: the requests of a pod without a node. With ``status``: the resources that
+    the pod's node reserves for it, also during a resize.
     """
     return _requests(_pod_amounts(spec, status))
 
 
 def is_resized(status: Spec) -> bool:
-    """Whether a pod's status states resources, which may differ from its spec's."""
+    """Whether a pod's status states resources. They may differ from those in its spec."""
     return status.get("resources") is not None or any(
         one.get("resources") is not None
         for kind in _CONTAINER_STATUSES
@@ -49,7 +49,7 @@ def is_resized(status: Spec) -> bool:
 
 
 def allocatable_of(amounts: Mapping[str, Any]) -> Requests:
-    """What a node's ``status.allocatable`` gives to pods, except the number of pods."""
+    """A node's ``status.allocatable`` for pods, without the number of pods."""
     return _requests(_quantities(amounts))
 
 
@@ -97,7 +97,8 @@ def _with_init_containers(
 
 
 class _Resized:
-    """Resources of containers by the kubelet's status, which may differ during a resize."""
+    """Resources of containers by the kubelet's status. They may differ from the spec during a
+    resize."""
 
     def __init__(self, status: Spec) -> None:
         self._pod = status
@@ -134,8 +135,8 @@ def _container(container: Spec, resized: _Resized | None) -> Amounts:
 
 
 def _of_the_pod(resources: Spec, of_containers: Amounts, resized: _Resized | None) -> Amounts:
-    """Requests of the pod as a whole, which replace the sum of its containers'."""
-    # The server defaults an absent request to the containers' sum, or else to its limit.
+    """Requests of the pod as a whole. They replace the sum of its containers' requests."""
+    # The server sets an absent request to the containers' sum by default, or else to its limit.
     limits = {
         name: amount
         for name, amount in _quantities(resources.get("limits")).items()
@@ -151,7 +152,7 @@ def _of_the_pod(resources: Spec, of_containers: Amounts, resized: _Resized | Non
 
 def _asked(container: Spec) -> Amounts:
     resources = container.get("resources") or {}
-    # The server defaults an absent request to its limit.
+    # By default, the server sets an absent request to its limit.
     return {**_quantities(resources.get("limits")), **_quantities(resources.get("requests"))}
 
 

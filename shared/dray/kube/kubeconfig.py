@@ -2,8 +2,8 @@
 
 The files are merged as kubectl merges them (kubernetes.io/docs/concepts/configuration/
 organize-cluster-access-kubeconfig). Credentials are certificates, tokens, passwords, exec plugins
-and the ID token of ``auth-provider: oidc``, which kubectl renews; the providers that kubectl has
-removed are refused. kubernetes_asyncio reads them too, at the price of importing some 900 modules.
+and the ID token of ``auth-provider: oidc``, which kubectl renews. Providers that kubectl has
+removed are refused. kubernetes_asyncio reads these files, too, but imports some 900 modules.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_S: Final = 60.0
 """Time after which the service account's token is read again: the kubelet rotates it."""
 _EARLY_S: Final = 30.0
-"""A plugin's token is replaced that long before it expires."""
+"""A plugin's token is replaced this long before it expires."""
 
 _IN_HEADER_NAMES: Final = "!#$&'*+-.^_`|~"
-"""What stands as it is in a header's name, besides letters and digits."""
+"""Characters that are not escaped in a header's name, in addition to letters and digits."""
 
 Authorization = Callable[[], Awaitable[str]]
-"""Gives the value of the header ``Authorization``; empty: none is sent."""
+"""Returns the value of the header ``Authorization``; empty: no header is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class ServerAccess:
     """How to reach an API server."""
 
     url: str
-    """Without a slash at its end."""
+    """Without a slash at the end."""
     authorization: Authorization
     tls: ssl.SSLContext | None = None
     """None for plain HTTP."""
     tls_server_name: str = ""
-    """The name in the server's certificate, where it is not that of ``url``."""
+    """The name in the server's certificate, if it is not the name in ``url``."""
     proxy: str = ""
-    """URL of the proxy; empty: as the environment says."""
+    """URL of the proxy; empty: the environment determines it."""
     impersonation: Sequence[tuple[str, str]] = ()
     """Headers that name the user to act as."""
 
@@ -69,7 +69,7 @@ class KubeconfigCluster(msgspec.Struct, rename="kebab", frozen=True):
     extensions: Sequence[dict[str, Any]] | None = None
 
     def for_plugin(self, authority: bytes) -> dict[str, Any]:
-        """What an exec plugin gets of the cluster, if it asks for it."""
+        """The part of the cluster that an exec plugin gets if it asks for it."""
         configs = [
             one.get("extension")
             for one in self.extensions or ()
@@ -142,7 +142,7 @@ class KubeconfigUser(msgspec.Struct, rename="kebab", frozen=True):
     )
 
     def impersonation(self) -> list[tuple[str, str]]:
-        """The headers by which the API server acts as somebody else.
+        """The headers that make the API server act for another user.
 
         Raises:
             ValueError: no user is named.
@@ -197,7 +197,7 @@ class NamedContext(msgspec.Struct, frozen=True):
 
 
 class KubeconfigFile(msgspec.Struct, rename="kebab", frozen=True):
-    """What is read of a kubeconfig."""
+    """The parts of a kubeconfig that are read."""
 
     current_context: str | None = None
     clusters: Sequence[NamedCluster] | None = None
@@ -207,7 +207,7 @@ class KubeconfigFile(msgspec.Struct, rename="kebab", frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FromFile(Generic[T]):
-    """An entry, and the folder that its relative paths start at."""
+    """An entry, and the folder from which its relative paths start."""
 
     folder: Path
     entry: T
@@ -218,7 +218,8 @@ class FromFile(Generic[T]):
 
 
 async def server_access(kubeconfig: str | None) -> ServerAccess:
-    """From the file; without one in-cluster, else from ``KUBECONFIG``, else ``~/.kube/config``.
+    """Access from the file ``kubeconfig``. Without one: in-cluster, else ``KUBECONFIG``, else
+    ``~/.kube/config``.
 
     Raises:
         InvalidInputError: there is no such file, or it can't be used.
@@ -283,7 +284,7 @@ def _files(paths: list[Path]) -> list[FromFile[KubeconfigFile]]:
 
 
 def _named(kind: str, name: str, entries: Sequence[tuple[str, T]]) -> T:
-    """The first of that name, as in kubectl.
+    """The first entry with this name, as in kubectl.
 
     Raises:
         ValueError: there is none.
@@ -339,7 +340,7 @@ def _tls(
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
     if certificate:
-        # Python reads certificates from files alone; this one is readable by its owner only.
+        # Python reads certificates only from files. Only the owner can read this file.
         with tempfile.NamedTemporaryFile() as file:
             file.write(certificate + b"\n" + key)
             file.flush()
@@ -348,7 +349,8 @@ def _tls(
 
 
 def _authorization(user: FromFile[KubeconfigUser]) -> Authorization:
-    """As kubectl: a token, else a token in a file, else name and password, else nothing."""
+    """The user's credentials as in kubectl: a token, else a token in a file, else name and
+    password, else none."""
     credentials = user.entry
     if credentials.auth_provider is not None:
         return _id_token(credentials.auth_provider)
@@ -388,7 +390,7 @@ def _id_token(provider: AuthProvider) -> Authorization:
 
 
 class _TokenFile:
-    """Reads a token again after ``_TOKEN_S``; keeps what it had while the file can't be read."""
+    """Reads a token again after ``_TOKEN_S``. Keeps the old token while the file can't be read."""
 
     def __init__(self, path: str) -> None:
         """Raises ValueError or OSError if there is no token."""
@@ -411,7 +413,7 @@ class _TokenFile:
 
 
 class _Plugin:
-    """Runs an exec plugin, again once its token has expired."""
+    """Runs an exec plugin, and runs it again when its token has expired."""
 
     def __init__(self, plugin: ExecPlugin, folder: Path, cluster: Mapping[str, Any]) -> None:
         self._plugin = plugin
@@ -424,7 +426,7 @@ class _Plugin:
         self._one_at_a_time = asyncio.Lock()
 
     async def authorization(self) -> str:
-        """The token's header; empty for a plugin that gives certificates."""
+        """The token's header; empty for a plugin that returns certificates."""
         token = (await self.status()).token
         return f"Bearer {token}" if token else ""
 
@@ -432,7 +434,7 @@ class _Plugin:
         """The newest credentials.
 
         Raises:
-            ValueError: the plugin failed, or gave none.
+            ValueError: the plugin failed, or returned no credentials.
         """
         async with self._one_at_a_time:
             is_over = self._expires_s is not None and time.time() >= self._expires_s - _EARLY_S
@@ -464,7 +466,7 @@ class _Plugin:
                 env=env,
                 stdin=None if interactive else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
-                # To people it says where to log in.
+                # The plugin shows people where to log in.
                 stderr=None if interactive else asyncio.subprocess.PIPE,
             )
         except OSError as error:

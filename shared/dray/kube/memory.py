@@ -36,10 +36,10 @@ _WATCH_AGAIN_S: Final = 1.0
 
 
 class MemoryKube:
-    """One client of an in-memory API server; ``peer`` makes further ones of the same server.
+    """One client of an in-memory API server. ``peer`` makes more clients of the same server.
 
-    For tests: ``fail_next``; ``refuse``, for all clients until withdrawn;
-    ``before[method]``, a hook that may hold a caller asleep;
+    For tests: ``fail_next``; ``refuse`` for all clients, until withdrawn;
+    ``before[method]`` is a hook that may make a caller wait;
     ``hold_watches`` makes this client's caches stale until ``release_watches``;
     ``expire_watches`` answers every watch of the server with 410, so that it lists again;
     ``collect_garbage`` deletes objects without owners.
@@ -56,7 +56,7 @@ class MemoryKube:
         self._flowing.set()
 
     def peer(self) -> "MemoryKube":
-        """Another client of the same server, with hooks and faults of its own."""
+        """Another client of the same server, with its own hooks and faults."""
         return MemoryKube(self.store)
 
     def fail_next(self, method: str, error: Exception, *, after: bool = False) -> None:
@@ -64,7 +64,7 @@ class MemoryKube:
         self._faults.setdefault(method, deque()).append((error, after))
 
     def refuse(self, refusal: InjectedRefusal) -> Callable[[], None]:
-        """Make the server refuse so for every client, until the returned function is called."""
+        """Make the server refuse this for every client, until the returned function is called."""
         refusals = self.store.refusals
         refusals.append(refusal)
         return lambda: refusals.remove(refusal)
@@ -78,11 +78,11 @@ class MemoryKube:
         self._flowing.set()
 
     def expire_watches(self) -> None:
-        """Every watch lists again, as after 410."""
+        """Make every watch list again, as after a 410."""
         self.store.expire()
 
     def collect_garbage(self) -> int:
-        """Delete objects all of whose owners are gone; how many."""
+        """Delete objects all of whose owners are gone; return their number."""
         count = 0
         while orphans := list(self._orphans()):
             for resource, obj in orphans:
@@ -221,12 +221,12 @@ class MemoryKube:
         await self._enter(request)
         old = self.store.get(PODS, pod, namespace)
         check_binding(old, uid, resource_version)
-        # Past the rules of an update: only a binding may set the node.
+        # Without the rules of an update: only a binding may set the node.
         self.store.bind(old, node, annotations)
         self._leave(request)
 
     async def evict(self, pod: str, namespace: str, *, uid: str) -> None:
-        """See ``Kube.evict``; budgets are up to ``fail_next``."""
+        """See ``Kube.evict``. Budgets are not checked; tests use ``fail_next`` for them."""
         request = KubeCall("evict", PODS, pod, namespace, "eviction")
         await self._enter(request)
         old = self.store.get(PODS, pod, namespace)
@@ -328,7 +328,7 @@ def _check_preconditions(resource: Resource, obj: Object, wanted: Mapping[str, s
 
 
 def _seen(event: Event, wanted: Callable[[Object], bool]) -> WatchEvent | None:
-    """What a watch with a selector sees of a change: leaving the selection is a deletion."""
+    """A change as a watch with a selector sees it: leaving the selection is a deletion."""
     if event.after is not None and wanted(event.after):
         return Changed(deep_copy(event.after))
     if event.before is not None and wanted(event.before):

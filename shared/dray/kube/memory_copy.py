@@ -1,4 +1,4 @@
-"""Copies of objects, so that callers of the fake API server share nothing with what it keeps."""
+"""Copies of objects, so that callers of the fake API server share nothing with its store."""
 
 from typing import Any, TypeVar, cast
 
@@ -6,8 +6,8 @@ T = TypeVar("T")
 
 
 def deep_copy(value: T) -> T:
-    """A copy of JSON's containers; everything else in them can't be changed. It takes a third of
-    the time of the standard library's, which looks for objects that stand in several places."""
+    """A copy of JSON's containers; their other contents are immutable. It takes a third of the time
+    of the standard library's, which looks for objects that are contained several times."""
     return cast(T, _copied(value))
 
 

@@ -19,7 +19,7 @@ _MERGE_KEYS: Final = {
     "resourceClaims": "name",
     "resourceClaimStatuses": "name",
 }
-"""Lists that a strategic merge patch joins by key."""
+"""Lists that a strategic merge patch merges by key."""
 _SETS: Final = ("finalizers",)
 
 

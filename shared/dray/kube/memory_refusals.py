@@ -22,24 +22,24 @@ class KubeCall:
 
 @dataclass(frozen=True, slots=True)
 class InjectedRefusal:
-    """An answer of the server to certain requests while it is in force.
+    """The server's answer to certain requests, until it is withdrawn.
 
-    Stands for a policy, a quota, an admission webhook that is down for one namespace, or an object
-    at a limit. An empty field means any.
+    It simulates a policy, a quota, an admission webhook that is down for one namespace, or an
+    object at a limit. An empty field matches everything.
     """
 
     error: KubeError
     method: str = ""
-    """A method of ``Kube``; empty: every one that writes."""
+    """A method of ``Kube``; empty: every method that writes."""
     resource: Resource | None = None
     namespace: str = ""
     name: str = ""
     subresource: str | None = None
-    """Empty: the object itself alone."""
+    """Empty: only the object itself."""
     delay_s: float = 0.0
     """How long the answer takes."""
     after: bool = False
-    """Whether the request is executed anyway: only its answer is lost."""
+    """Whether the request is executed anyway, and only its answer is lost."""
 
     def meets(self, request: KubeCall) -> bool:
         """Whether this is the answer to the request."""

@@ -37,12 +37,12 @@ def _has_status(resource: Resource) -> bool:
 
 
 def has_generation(resource: Resource) -> bool:
-    """Whether the kind counts its spec's changes."""
+    """Whether the kind counts the changes of its spec."""
     return resource.group == API_GROUP
 
 
 def prepare_create(resource: Resource, obj: Object) -> None:
-    """Defaults and drops, in place. Raises RefusedError (422)."""
+    """Set defaults and drop fields, in place. Raises RefusedError (422)."""
     if _has_status(resource) and resource not in _STATUS_AT_CREATE:
         obj.pop("status", None)
     if resource == PODS:
@@ -56,7 +56,7 @@ def prepare_create(resource: Resource, obj: Object) -> None:
 
 
 def check_update(resource: Resource, old: Object, new: Object, subresource: str) -> None:
-    """What may not change. Raises RefusedError (422)."""
+    """Check that immutable fields do not change. Raises RefusedError (422)."""
     if resource == CLAIMS and subresource == "status":
         _check_claim_status(old, new)
     elif resource in (CLAIMS, TEMPLATES):
@@ -70,14 +70,15 @@ def check_update(resource: Resource, old: Object, new: Object, subresource: str)
 
 
 def merge_update(resource: Resource, old: Object, new: Object, subresource: str) -> Object:
-    """The object that the write makes: a status write keeps all else, and the reverse."""
+    """The object after the write. A status write keeps all other fields; another write keeps the
+    status."""
     if subresource == "status":
-        # ResetObjectMetaForStatus: labels, annotations, finalizers stay the old ones.
+        # ResetObjectMetaForStatus: labels, annotations, finalizers are not changed.
         result = {**old, "metadata": dict(old["metadata"])}
         result.pop("status", None)
         status = new.get("status")
         if status and resource == CLAIMS and not status.get("allocation"):
-            # dropDeallocatedStatusDevices: status.devices goes with the allocation.
+            # dropDeallocatedStatusDevices: status.devices is removed with the allocation.
             status = {name: value for name, value in status.items() if name != "devices"}
         return {**result, "status": status} if status else result
     result = dict(new)
@@ -89,7 +90,7 @@ def merge_update(resource: Resource, old: Object, new: Object, subresource: str)
 
 
 def check_binding(pod: Object, uid: str, resource_version: int | None) -> None:
-    """Whether the pod may be bound. Raises ConflictError."""
+    """Check that the pod may be bound. Raises ConflictError."""
     name, revision = pod["metadata"]["name"], pod["metadata"]["resourceVersion"]
     problem = ""
     if uid and pod["metadata"]["uid"] != uid:

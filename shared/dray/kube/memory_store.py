@@ -45,7 +45,7 @@ class Event:
 
 @dataclass(slots=True, eq=False)
 class Feed:
-    """The changes of one kind that a watch has not delivered yet."""
+    """The changes of one kind that one watch has not delivered yet."""
 
     resource: Resource
     events: deque[Event] = field(default_factory=deque)
@@ -60,11 +60,11 @@ class MemoryStore:
     revision: int = _FIRST_REVISION
     objects: dict[Resource, dict[Key, Object]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
-    """Every change, for tests; no watch reads it."""
+    """Every change, for tests. Watches do not read it."""
     feeds: dict[Resource, dict[Feed, None]] = field(default_factory=dict)
     """The open watches, by kind."""
     expiry: int = 0
-    """How often watches had to list again."""
+    """How many times watches had to list again."""
     refusals: list[InjectedRefusal] = field(default_factory=list)
     """The refusals in force."""
     _names: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -74,7 +74,7 @@ class MemoryStore:
         return self.objects.setdefault(resource, {})
 
     def get(self, resource: Resource, name: str, namespace: str) -> Object:
-        """The stored object itself; never hand it out. Raises NotFoundError."""
+        """The stored object itself; never pass it to callers. Raises NotFoundError."""
         found = self.of(resource).get((namespace if resource.namespaced else "", name))
         if found is None:
             raise NotFoundError(f'{resource.plural} "{name}" not found')
@@ -128,7 +128,7 @@ class MemoryStore:
         return deep_copy(self._put(resource, old, merged))
 
     def delete(self, resource: Resource, old: Object, grace_period_s: int | None) -> None:
-        """Begin or finish deletion, as finalizers and a pod's grace period have it."""
+        """Begin or finish deletion, depending on finalizers and a pod's grace period."""
         metadata = old["metadata"]
         graceful = (
             resource == PODS
@@ -148,7 +148,7 @@ class MemoryStore:
             self._put(resource, old, new)
 
     def bind(self, pod: Object, node: str, annotations: Mapping[str, str]) -> None:
-        """Set a pod's node, past the rules of an update, and add the annotations."""
+        """Set a pod's node, without the rules of an update, and add the annotations."""
         new = deep_copy(pod)
         if annotations:
             new["metadata"].setdefault("annotations", {}).update(annotations)
@@ -175,7 +175,7 @@ class MemoryStore:
         del self.feeds[feed.resource][feed]
 
     def expire(self) -> None:
-        """Every watch lists again."""
+        """Make every watch list again."""
         self.expiry += 1
         for feeds in self.feeds.values():
             for feed in feeds:

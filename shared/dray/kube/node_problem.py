@@ -9,8 +9,8 @@ NODE_NOT_READY: Final = "NodeNotReady"
 
 
 def node_problem(node: Object | None) -> tuple[str, str] | None:
-    """The reason as one word and as a clause about the node; None if it is ready. ``node``: None
-    if it does not exist. One whose status can't be read has no known problem."""
+    """The reason as one word and as a clause about the node; None if it is ready. ``node`` is None
+    if it does not exist. A node whose status can't be read has no known problem."""
     if node is None:
         return NODE_LOST, "is gone, and its devices with it: delete the pod if nothing else does"
     status = node.get("status")

@@ -1,8 +1,8 @@
 """The fields of Kubernetes objects that ``convert`` reads. Pure.
 
-Lists hold a hundred thousand objects, and most of an object is read by nobody. Decoded into these
-types, an object is a dict of the fields that are read, at half the time; its values need no further
-check. An object of another shape than its API says is not ordinary: it has to be decoded whole.
+Lists hold a hundred thousand objects, and nobody reads most fields of an object. Decoded into these
+types, an object is a dict of the fields that are read. This takes half the time, and the values
+need no further check. An object with another shape than in its API has to be decoded whole.
 """
 
 from collections.abc import Mapping
@@ -339,11 +339,11 @@ class ClaimFields(TypedDict, total=False):
 
     metadata: Required[MetadataFields]
     spec: msgspec.Raw
-    """``ClaimSpecFields``, or null: most claims have the spec of some template."""
+    """``ClaimSpecFields``, or null. Not decoded yet: most claims have the spec of a template."""
     status: ClaimStatusFields | None
 
 
-AttributeFields = TypedDict(  # noqa: UP013 - in a class its field would hide the type ``bool``
+AttributeFields = TypedDict(  # noqa: UP013 - in a class the field would hide the type ``bool``
     "AttributeFields",
     {
         "bool": bool | None,
@@ -498,16 +498,16 @@ _DECODERS: Final = {
     )
 }
 HAS_FIELDS: Final = frozenset(_DECODERS)
-"""Plurals of the kinds with such types."""
+"""Plurals of the kinds that have such a type."""
 _MAY_BE_OPAQUE: Final = (CLAIMS.plural,)
-"""Plurals of those kinds whose opaque parameters are read."""
+"""Plurals of the kinds of which opaque parameters are read."""
 _CLAIM_SPEC: Final = msgspec.json.Decoder(ClaimSpecFields | None)
 _MANAGED: Final = b'"managedFields":'
 
 
 def fields_of(resource: Resource, text: bytes) -> Object | None:
-    """The fields of an object of ``HAS_FIELDS``; None: it is not ordinary. Nothing in the text is
-    nested too deep."""
+    """The fields of an object of ``HAS_FIELDS``; None: it has to be decoded whole. Nothing in the
+    text may be nested too deep."""
     if resource.plural in _MAY_BE_OPAQUE and containers(text) > MOST_CONTAINERS:
         return None
     try:
@@ -525,16 +525,16 @@ def claim_spec_fields(text: bytes) -> Mapping[str, Any]:
 
 
 def text_without_managed_fields(text: bytes, metadata: Mapping[str, Any]) -> bytes | None:
-    """An object's text without ``managedFields``, which nobody reads; None: they can't be found."""
+    """An object's text without ``managedFields``, which nobody reads; None if they aren't found."""
     if (managed := metadata.get("managedFields")) is None:
         return text
-    # Found by the name alone: Python prepares the search for a long text longer than it searches.
+    # Search only for the name: to search for a long text, Python needs a long preparation.
     begin = text.find(_MANAGED)
     value, value_at = bytes(managed), begin + len(_MANAGED)
     end = value_at + len(value)
     if begin < 0 or text[value_at:end] != value or text.find(_MANAGED, end) >= 0:
         return None
-    # One of the commas around it goes, too.
+    # Remove one of the commas around it, too.
     if text[begin - 1 : begin] == b",":
         begin -= 1
     elif text[end : end + 1] == b",":

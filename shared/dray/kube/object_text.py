@@ -1,4 +1,4 @@
-"""The JSON text of Kubernetes objects: how caches keep them, at a sixth of the memory. Pure."""
+"""The JSON text of Kubernetes objects. Caches keep it: it needs a sixth of the memory. Pure."""
 
 from typing import Any, Final
 
@@ -20,5 +20,5 @@ def text_of(obj: Object) -> bytes:
 
 
 def object_from(text: bytes) -> Object:
-    """The object that ``text_of`` was given, read as a response of the API server is."""
+    """The object of a text from ``text_of``, decoded like a response of the API server."""
     return json_codec.decode(text, _OBJECT, opaque=json_codec.opaque_parts(text))

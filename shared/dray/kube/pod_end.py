@@ -9,7 +9,7 @@ from dray.kube.ports import Object
 _SUCCEEDED: Final = "PodSucceeded"
 _FAILED: Final = "PodFailed"
 _UNREMARKABLE: Final = ("Completed", "Error")
-"""Reasons of terminated containers that say no more than the exit code."""
+"""Reasons of terminated containers that add nothing to the exit code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +19,15 @@ class PodEnd:
     ran: bool
     """Whether a container started; False: the kubelet rejected the pod, or it never got a node."""
     reason: str
-    """One word: why the pod failed, by its status; else that it succeeded or failed."""
+    """One word: why the pod failed, from its status; else whether it succeeded or failed."""
     node: str
-    """Empty if it never got one."""
+    """Empty if it never got a node."""
     finished: str
     """When its last container ended, in RFC 3339; empty if no container says so."""
     exits: tuple[str, ...]
-    """``NAME CODE`` of each container that ended, with the reason if there is a special one."""
+    """``NAME CODE`` of each container that ended, and the reason if it is a special one."""
     message: str
-    """What the kubelet says of it; may be empty."""
+    """The kubelet's message about the end; may be empty."""
 
     def words(self) -> str:
         """The end as a clause: ``ran on sim-1 until …, exit code 0``."""
@@ -48,7 +48,7 @@ class PodEnd:
 
 
 def pod_end(pod: Object) -> PodEnd | None:
-    """How the pod ended; None while it has not."""
+    """How the pod ended; None if it has not ended."""
     status = pod.get("status") or {}
     if status.get("phase") not in TERMINAL_PHASES:
         return None

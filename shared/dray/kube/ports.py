@@ -1,7 +1,7 @@
-"""The Kubernetes API as dray needs it, on plain JSON objects.
+"""The Kubernetes API as dray needs it, with plain JSON objects.
 
 Objects are dicts as the server wrote them: typed models cost a millisecond and 78 KB per slice.
-``convert`` makes ``dray.api`` values of those that decisions need.
+``convert`` makes ``dray.api`` values from the objects that decisions need.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -15,14 +15,14 @@ from dray.api.errors import DrayError, PermanentError, TemporaryError
 from dray.api.names import API_GROUP
 
 Object = dict[str, Any]
-"""A Kubernetes object as JSON. Containers in opaque parts that are nested too deep, or too many,
-are ``msgspec.Raw``, see ``dray.api.json_codec``; ``fieldsV1`` of managed fields may be left
-out."""
+"""A Kubernetes object as JSON. Containers in opaque parts are ``msgspec.Raw`` if they are nested
+too deep or if there are too many, see ``dray.api.json_codec``. ``fieldsV1`` of managed fields may
+be left out."""
 NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class KubeError(DrayError):
-    """Any failed request to the API server: one of the five below, and nothing else."""
+    """A failed request to the API server: always one of the subclasses below."""
 
 
 class KubeUnavailableError(KubeError, TemporaryError):
@@ -45,18 +45,18 @@ class NotFoundError(KubeError, PermanentError):
 
 
 class NotServedError(NotFoundError):
-    """The server has nothing at this path (404): no such kind, or a proxy answers. The object may
-    exist."""
+    """The server has nothing at this path (404): there is no such kind, or a proxy answered. The
+    object may exist."""
 
 
 class AlreadyExistsError(KubeError, PermanentError):
-    """An object of that name exists (409 AlreadyExists)."""
+    """An object with that name exists (409 AlreadyExists)."""
 
 
 class RefusedError(KubeError, PermanentError):
     """The API server refused the request (400, 401, 403, 405, 422); ``status`` is its code.
 
-    A 403 of a server that has not loaded its roles yet is a KubeUnavailableError.
+    A 403 from a server that has not loaded its roles yet is a KubeUnavailableError.
     """
 
     def __init__(self, message: str, status: int) -> None:
@@ -74,7 +74,8 @@ class Resource:
     kind: str
     namespaced: bool = True
     served_as: str = ""
-    """The plural in request paths, if ``plural`` is qualified: two API groups have the same."""
+    """The plural in request paths, if ``plural`` is qualified because two API groups have the same
+    plural."""
 
     @property
     def api_version(self) -> str:
@@ -82,7 +83,7 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The request path; no namespace means all of them."""
+        """The request path. No namespace means all namespaces."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         tail = "".join(f"/{part}" for part in (name, subresource) if part)
@@ -148,16 +149,16 @@ PatchType = Literal["merge", "json", "strategic", "apply"]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The first event of a watch, and again after each relist: all objects."""
+    """All objects: the first event of a watch, and the first after each relist."""
 
     objects: tuple[Any, ...]
-    """Each an ``Object``, or what the list's ``transform`` made of it."""
+    """Each is an ``Object``, or the value that the list's ``transform`` made from it."""
     resource_version: int
     is_whole: bool = True
     """False: objects with unreadable metadata were left out."""
     is_older: bool = False
-    """Whether the server has not reached a revision again that it had before: its store was
-    restored from a backup."""
+    """Whether the server's revision is lower than an earlier one: its store was restored from a
+    backup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """An object is gone; its last state."""
+    """An object was deleted; its last state."""
 
     object: Object
 
@@ -178,7 +179,7 @@ WatchEvent = Listed | Changed | Deleted
 
 
 class ObjectVersion(msgspec.Struct, frozen=True, gc=False):
-    """Which version of which object; empty namespace: it has none."""
+    """A version of an object. An empty namespace: it has none."""
 
     name: str
     uid: str
@@ -196,21 +197,21 @@ class ObjectVersion(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """Makes of each object of a list what ``Listed`` holds, as soon as its text is read: the list
-    takes no memory for the objects, and no time for those that the caller has."""
+    """Makes the entry of ``Listed`` from each object of a list, as soon as its text is read. So the
+    list needs no memory for the objects, and no time for objects that the caller already has."""
 
     known: Callable[[ObjectVersion], Any]
-    """What stands for an object that the caller has in this version; else None."""
+    """The entry for an object that the caller has in this version; else None."""
     convert: Callable[[Object], Any]
-    """What stands for any other object. Raises nothing."""
+    """The entry for any other object. Raises nothing."""
     read: Callable[[bytes], Any] = lambda _: None
-    """The same, made of an object's text, in which nothing is nested too deep; None: the object is
-    to be decoded and converted."""
+    """The same, from an object's text in which nothing is nested too deep. None: decode the object
+    and convert it."""
     knows_any: Callable[[], bool] = lambda: True
     """Whether the caller has any object of the list's kind."""
 
     def __call__(self, obj: Object) -> Any:
-        """What stands for an object."""
+        """The entry for an object."""
         known = self.known(ObjectVersion.of(obj)) if self.knows_any() else None
         return self.convert(obj) if known is None else known
 
@@ -241,14 +242,14 @@ class Kube(Protocol):
         field_selector: str = "",
         transform: Transform | None = None,
     ) -> AsyncIterator[WatchEvent]:
-        """List, then every change without loss or doubling: resumes after early ends, relists
-        on 410. Never ends by itself; retries with jittered backoff while the server is away.
-        ``transform`` is called for listed objects alone."""
+        """List, then every change without loss or duplicates. Resumes after early ends, relists on
+        410. Never ends by itself; retries with jittered backoff while the server is away.
+        ``transform`` is called only for listed objects."""
 
     async def create(
         self, resource: Resource, obj: Object, namespace: str = "", *, dry_run: bool = False
     ) -> Object:
-        """The object as stored. Raises AlreadyExistsError."""
+        """Create an object; return it as stored. Raises AlreadyExistsError."""
 
     async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         """Replace; fenced by the object's resourceVersion. Raises ConflictError, NotFoundError."""
@@ -264,8 +265,8 @@ class Kube(Protocol):
         subresource: str = "",
         timeout_s: float | None = None,
     ) -> Object:
-        """Patch; fenced if the patch carries ``metadata.resourceVersion`` (or a JSON patch
-        ``test``). The server times it out ``timeout_s`` after it was received. Raises
+        """Patch; fenced if the patch contains ``metadata.resourceVersion`` (or a JSON patch
+        ``test``). The server aborts the request ``timeout_s`` after it received it. Raises
         ConflictError, NotFoundError."""
 
     async def delete(
@@ -278,7 +279,7 @@ class Kube(Protocol):
         resource_version: int | None = None,
         grace_period_s: int | None = None,
     ) -> None:
-        """Delete; absent is fine. Raises ConflictError when a precondition fails."""
+        """Delete. An absent object is no error. Raises ConflictError if a precondition fails."""
 
     async def bind(
         self,
@@ -292,19 +293,19 @@ class Kube(Protocol):
         timeout_s: float | None = None,
     ) -> None:
         """POST pods/binding; fenced by the pod's revision if one is given. The pod gets the
-        ``annotations`` with its node. The server times it out ``timeout_s`` after it was received.
-        Raises ConflictError if the pod moved or is bound already, NotFoundError."""
+        ``annotations`` with its node. The server aborts the request ``timeout_s`` after it received
+        it. Raises ConflictError if the pod has changed or is already bound, NotFoundError."""
 
     async def evict(self, pod: str, namespace: str, *, uid: str) -> None:
-        """POST pods/eviction. Raises ConflictError while a budget forbids it, and if the pod of
-        that name is another one; NotFoundError."""
+        """POST pods/eviction. Raises ConflictError while a budget forbids it, or if the pod with
+        that name has another UID; NotFoundError."""
 
     async def version(self) -> str:
         """``gitVersion`` of the server."""
 
     async def served_versions(self, group: str) -> tuple[str, ...]:
-        """The versions of an API group that are served, the preferred one first; none at all
-        where the group is unknown."""
+        """The served versions of an API group, the preferred one first; none if the group is
+        unknown."""
 
     async def close(self) -> None:
         """Close connections."""

@@ -1,7 +1,7 @@
 """The API server's feature gates, found by dry-run creation: disabled fields are dropped.
 
 The version is not enough: a feature gate may be off on a server that knows the field. A server with
-the gate off drops the field silently from its answer.
+the gate off silently drops the field from its answer.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from dray.messages.facts import ClusterObserved
 _NAME: Final = "dray-probe"
 _CLASS: Final = "probe.dray.dev"
 _NO_DEVICE: Final = [{"cel": {"expression": f'device.driver == "{_CLASS}"'}}]
-"""Selectors of dry-run claims, which match no device: dray's own webhook may be unreachable while
-gates are probed, or deny claims that could get dray's devices."""
+"""Selectors of dry-run claims. They match no device: dray's own webhook may be unreachable while
+gates are probed, or may deny claims that could get dray's devices."""
 _SHARED: Final = "shared"
 _NOT_ALLOWED: Final = (401, 403)
 
@@ -33,10 +33,10 @@ async def probe(
 ) -> ClusterObserved:
     """The gates of the server, as the fact to publish.
 
-    ``namespace`` must exist. ``classes`` says whether this user may try to create a DeviceClass,
-    which no service of dray's may. Raises KubeUnavailableError, and RefusedError when even the
-    plainest slice is refused: then resource.k8s.io/v1 is not served as dray needs it, or this
-    user may not ask.
+    ``namespace`` must exist. ``classes``: whether this user may try to create a DeviceClass. No
+    dray service may do that. Raises KubeUnavailableError, and RefusedError if even the simplest
+    slice is refused: then resource.k8s.io/v1 is not served as dray needs it, or this user may not
+    ask.
     """
     version, served, shared, tainted, claim = await asyncio.gather(
         kube.version(),
@@ -59,8 +59,8 @@ async def probe(
         and "requestPolicy" in _device(shared).get("capacity", {}).get(_SHARED, {})
         and bool(_exactly(claim).get("capacity", {}).get("requests")),
         device_taints=bool(_device(tainted).get("taints")),
-        # A claim's status can't be given at creation, so there is no dry-run of it. The
-        # timestamp came with the binding conditions and has their gate.
+        # A claim's status can't be set at creation, so it can't be probed. The timestamp was added
+        # with the binding conditions and has the same gate.
         allocation_timestamp=conditions,
         binding_conditions=conditions,
         partitionable_devices=counters,
@@ -72,7 +72,8 @@ async def probe(
 
 
 async def _keeps_conditions(kube: Kube) -> bool:
-    """Whether ``bindingConditions`` are kept; a server that refuses these at least knows them."""
+    """Whether ``bindingConditions`` are kept. A server that refuses these conditions knows the
+    field."""
     conditions, failures = ["dray.dev/ready"], ["dray.dev/failed"]
     wanted = _slice(bindingConditions=conditions, bindingFailureConditions=failures)
     try:
@@ -84,7 +85,8 @@ async def _keeps_conditions(kube: Kube) -> bool:
 
 
 async def _keeps_counters(kube: Kube) -> bool:
-    """Whether ``sharedCounters`` are kept. Kubernetes 1.36 requires a slice without devices."""
+    """Whether ``sharedCounters`` are kept. Kubernetes 1.36 requires a slice without devices for
+    them."""
     wanted = _slice()
     del wanted["spec"]["devices"]
     wanted["spec"]["sharedCounters"] = [
@@ -98,7 +100,7 @@ async def _keeps_counters(kube: Kube) -> bool:
 
 
 async def _keeps_lists(kube: Kube) -> bool:
-    """Whether an attribute of several values is kept; without its gate it has no value left."""
+    """Whether an attribute with several values is kept. Without the gate it has no value left."""
     try:
         answer = await _kept(kube, _slice(attributes={"hosts": {"strings": ["a", "b"]}}))
     except RefusedError as error:
@@ -108,7 +110,7 @@ async def _keeps_lists(kube: Kube) -> bool:
 
 
 async def _keeps_alternatives(kube: Kube, namespace: str) -> bool:
-    """Whether ``firstAvailable`` is kept; without its gate the request is empty and refused."""
+    """Whether ``firstAvailable`` is kept. Without the gate the request is empty and refused."""
     alternative = {"name": "any", "deviceClassName": _CLASS, "selectors": _NO_DEVICE}
     try:
         answer = await _kept_claim(kube, namespace, {"firstAvailable": [alternative]})
@@ -133,8 +135,8 @@ async def _unasked() -> None:
 
 
 def _raise_unless_judged(error: RefusedError) -> None:
-    """A 403 before the object was checked: a server that has just started denies every request
-    until it has loaded its roles."""
+    """Raise the error if the object was not checked, because the user may not ask. A server that
+    has just started denies every request until it has loaded its roles."""
     if error.status in _NOT_ALLOWED:
         raise error
 

@@ -1,4 +1,4 @@
-"""How many requests a process sends to the API server, by what they concern."""
+"""How many requests a process sends to the API server, by resource."""
 
 import prometheus_client
 

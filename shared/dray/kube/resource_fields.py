@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 from dray.kube.ports import Resource
 
 Owner = Literal["dray", "kube-scheduler"]
-"""The component that decides or binds."""
+"""The component that decides about a pod or binds it."""
 
 
 class ResourceFields(BaseModel):
@@ -35,14 +35,15 @@ class PrinterColumn(BaseModel):
 
 
 class CustomResource(ResourceFields):
-    """A whole object; subclasses define its kind and the columns of ``kubectl get``."""
+    """A whole object. Subclasses define its kind and the columns of ``kubectl get``."""
 
     RESOURCE: ClassVar[Resource]
     SINGULAR: ClassVar[str]
     SHORT_NAMES: ClassVar[tuple[str, ...]] = ()
-    """For kubectl. dray's own kinds are also in the category ``dray``: ``kubectl get dray``."""
+    """Short names for kubectl. dray's own kinds are also in the category ``dray``: ``kubectl get
+    dray``."""
     IS_OWN: ClassVar[bool] = True
-    """Whether dray defines the kind; else another project does, and ``spec`` may be absent."""
+    """Whether dray defines the kind. If another project does, ``spec`` may be absent."""
     HAS_STATUS_SUBRESOURCE: ClassVar[bool] = True
     COLUMNS: ClassVar[tuple[PrinterColumn, ...]] = ()
 

@@ -2,5 +2,5 @@
 
 ``base`` is the envelope, ``facts`` the observed state of the cluster, ``decisions`` the records of
 the decision log, ``commands`` requests to one service, ``events`` notifications that no state
-depends on, ``rpc`` requests and replies, ``inputs`` what is recorded for replay.
+depends on, ``rpc`` requests and replies, ``inputs`` the inputs that are recorded for replay.
 """

@@ -1,8 +1,8 @@
 """The envelope: CloudEvents in binary mode over NATS headers, subjects derived from types.
 
-Payload = data only. ``Nats-Msg-Id`` = ``ce-id`` = UUIDv5 of type and key, where the key
-contains what makes the fact unique (uid *and* resourceVersion, generation or attempt):
-a redelivery repeats the id, healthy → unhealthy → healthy does not.
+The payload is only the data. ``Nats-Msg-Id`` and ``ce-id`` are the UUIDv5 of type and key. The key
+contains what makes the fact unique (uid *and* resourceVersion, generation or attempt): a
+redelivery repeats the id, but healthy → unhealthy → healthy does not.
 """
 
 import time
@@ -25,9 +25,9 @@ _NAMESPACE = UUID("6f0f2d0e-6a0b-5b1c-9a1e-0d7c5f3b2a11").bytes
 
 
 class AbstractStruct(msgspec.StructMeta, ABCMeta):
-    """Metaclass of structs with abstract methods; only complete subclasses have instances.
+    """Metaclass for structs with abstract methods; only complete subclasses have instances.
 
-    No virtual subclasses are registered, so the plain ``isinstance`` is enough, and it is faster.
+    No virtual subclasses are registered, so the plain ``isinstance`` is enough. It is faster.
     """
 
     __instancecheck__ = type.__instancecheck__
@@ -36,14 +36,14 @@ class AbstractStruct(msgspec.StructMeta, ABCMeta):
 class Message(
     msgspec.Struct, metaclass=AbstractStruct, frozen=True, kw_only=True, omit_defaults=True
 ):
-    """Base of every wire type. Subclasses set ``KIND`` and ``NAME`` and give ids and key."""
+    """Base of every wire type. Subclasses set ``KIND`` and ``NAME`` and define ids and key."""
 
     KIND: ClassVar[Kind]
     NAME: ClassVar[str]
     """Dotted name, such as ``claim.void``; part of subject and ``ce-type``."""
     VERSION: ClassVar[int] = 1
     IS_FREE_FORM: ClassVar[bool] = True
-    """Whether fields besides opaque ``parameters`` may be nested deep."""
+    """Whether fields other than opaque ``parameters`` may be deeply nested."""
 
     @abstractmethod
     def ids(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
 
 
 def sent_bytes(payload: bytes, headers: Mapping[str, str]) -> int:
-    """Size of a message on a NATS connection: its payload, and its headers as text."""
+    """Size of a message on a NATS connection: its payload and its headers as text."""
     if not headers:
         return len(payload)
     text = "".join((*headers, *headers.values())).encode()
@@ -92,11 +92,11 @@ class Delivered(msgspec.Struct, frozen=True):
     time_unix_s: float
     """When the stream stored it."""
     pending: int = 0
-    """Messages of the subscription still behind this one."""
+    """Number of messages of the subscription after this one."""
 
     @property
     def id(self) -> str:
-        """Its id, recorded as the cause of what follows from it; empty if it has none."""
+        """Its id, which is recorded as the cause of its effects; empty if it has none."""
         return self.headers.get("ce-id", "")
 
 
@@ -120,7 +120,7 @@ def ce_type(message: type[Message]) -> str:
 
 @cache
 def subject_prefix(message: type[Message]) -> str:
-    """The subject up to, and without, the identifiers."""
+    """The subject before the identifiers."""
     return f"dray.{message.KIND}.{message.NAME}.v{message.VERSION}"
 
 
@@ -131,7 +131,7 @@ def subject_of(message: Message) -> str:
 
 def message_id(message: Message) -> str:
     """UUIDv5 of type and key."""
-    # As ``uuid.uuid5`` makes it, at a third of its time.
+    # The same result as ``uuid.uuid5``, in a third of the time.
     name = f"{ce_type(type(message))}/{message.key()}".encode()
     digest = bytearray(sha1(_NAMESPACE + name, usedforsecurity=False).digest())
     digest[6] = digest[6] & 0x0F | 0x50
@@ -150,7 +150,7 @@ def encode(
     identity: str = "",
     now_unix_s: float | None = None,
 ) -> Outgoing:
-    """The message with its envelope, ready for the bus. ``identity`` replaces the id made of its
+    """The message with its envelope, ready for the bus. ``identity`` replaces the id made from its
     key."""
     identity = identity or message_id(message)
     moment = time.time() if now_unix_s is None else now_unix_s

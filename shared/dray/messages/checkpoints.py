@@ -1,4 +1,4 @@
-"""Checkpoints of a decision log, as their readers put them together. Pure."""
+"""Checkpoints of a decision log, assembled from their parts by readers. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ def is_first_part(record: AnyRecord) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointParts:
-    """The parts of a checkpoint that were read, in their order; values of the whole."""
+    """The parts of a checkpoint that were read so far, in order, and the values of all parts."""
 
     parts: tuple[Checkpoint, ...] = ()
 
     def followed_by(self, record: AnyRecord) -> "CheckpointParts":
-        """After the next record: a record that is not the next part ends a checkpoint that its
-        writer did not finish."""
+        """The parts after the next record. A record that is not the next part ends a checkpoint
+        that its writer did not finish."""
         if not isinstance(record, Checkpoint):
             return NO_PARTS
         if is_first_part(record):
@@ -64,7 +64,7 @@ class CheckpointParts:
 
     @property
     def left_nodes(self) -> Iterator[LeftNode]:
-        """Nodes that left the domain, and were in no other one yet."""
+        """Nodes that left the domain and are in no other domain yet."""
         return chain.from_iterable(part.left_nodes for part in self.parts)
 
     @property
@@ -79,7 +79,7 @@ class CheckpointParts:
 
     @property
     def learned(self) -> Learned | None:
-        """The workload model of the decisions before."""
+        """The workload model of earlier decisions."""
         return next((part.learned for part in self.parts if part.learned is not None), None)
 
     @property
@@ -103,7 +103,7 @@ class CheckpointParts:
                 )
 
     def decisions(self) -> dict[tuple[str, int], tuple[PodDecision, ClaimDecision]]:
-        """Each claim as it was decided, with its first pod; by UID and attempt."""
+        """The decision on each claim, with the claim's first pod, by UID and attempt."""
         decisions = tuple(chain(self.in_flight, *(part.former for part in self.parts)))
         return {
             (claim.uid, claim.attempt): (pod, claim)

@@ -1,8 +1,8 @@
 """The records of a domain's decision log, the only thing that reserves devices.
 
-The log is one stream per domain and epoch, appended with the expected last sequence: a writer that
-has not folded every record can't append. The claim-controller executes its records; standbys,
-``dray explain`` and replay read it.
+There is one stream per domain and epoch. Records are appended with the expected last sequence, so a
+writer that has not folded every record can't append. The claim-controller executes the records.
+Standbys, ``dray explain`` and replay read the log.
 """
 
 from collections.abc import Iterator
@@ -30,9 +30,10 @@ class Record(Message, frozen=True, kw_only=True, tag_field="record"):
     writer: str
     """The writing instance."""
     facts_sequence: int
-    """Sequence of the last fact applied before; no writer of this log decides with fewer."""
+    """Sequence of the last fact applied before. Later writers of this log decide only after they
+    have applied at least these facts."""
     now_unix_s: float
-    """The time given to the decision."""
+    """The time used for the decision."""
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     """The writer's settings that decisions depend on, if they are not the defaults."""
 
@@ -59,28 +60,28 @@ class ClaimDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class GroupDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The decision on pods of a PodGroup that are bound together or not at all."""
+    """The joint decision on pods of a PodGroup that are bound together or not at all."""
 
     id: str
-    """Equal for the pods of one decision, and for no others."""
+    """Equal for all pods of one decision; different for other decisions."""
     group: GroupKey
     uid: str
     """The UID of the PodGroup."""
     size: int
-    """The number of its pods."""
+    """The number of pods in the decision."""
     timeout_s: float
-    """How long after the decision the group's minimum may lack running pods."""
+    """How long after the decision fewer pods than the group's minimum may run."""
 
 
 class PodDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The node of a pod and the allocations of its claims; executed as a whole."""
+    """The node of a pod and the allocations of its claims. It is executed as a whole."""
 
     pod_uid: str
     namespace: str
     name: str
     node: str
     binder: Literal["dray", "kube-scheduler"]
-    """``dray`` binds the pod itself; for ``kube-scheduler`` it removes the scheduling gate."""
+    """``dray``: dray binds the pod itself. ``kube-scheduler``: dray removes the scheduling gate."""
     claims: tuple[ClaimDecision, ...]
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -88,12 +89,12 @@ class PodDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     traceparent: str = ""
     considered_devices: int = 0
     took_us: int = 0
-    """Time the decision took, for people; replay ignores it."""
+    """Duration of the decision, for people. Replay ignores it."""
     resources: dict[str, int] = msgspec.field(default_factory=dict)
-    """What the pod takes of its node, other than cpu and memory."""
+    """Resources other than cpu and memory that the pod takes from its node."""
     ports: tuple[HostPort, ...] = ()
     group: GroupDecision | None = None
-    """The joint decision that it belongs to; None: it is decided alone."""
+    """The joint decision to which it belongs; None: the pod is decided alone."""
 
 
 class TypicalPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -102,18 +103,19 @@ class TypicalPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpu_milli: int
     cards: int
     milli: tuple[int, ...]
-    """Thousandths of a device that it takes, per class of devices; 0: it can't use the class."""
+    """Thousandths of a device that such a pod takes, per class of devices; 0: it can't use the
+    class."""
     count: int
-    """Recent number of such pods in thousandths: older ones count less."""
+    """Recent number of such pods in thousandths. Older pods count less."""
     gain: int
-    """Value of a thousandth of a device that such pods can use, in millionths."""
+    """Value of each thousandth of a device that such pods can use, in millionths."""
     waste: int
-    """Cost of an idle thousandth of a device that they can't use, in millionths."""
+    """Cost of each idle thousandth of a device that such pods can't use, in millionths."""
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The workload model of FragmentationAware: whole numbers, so that all readers compute equal
-    scores."""
+    """The workload model of FragmentationAware. It has only whole numbers, so that all readers
+    compute equal scores."""
 
     version: int
     classes: tuple[str, ...]
@@ -122,20 +124,20 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Decided(Record, frozen=True, kw_only=True, tag="decided"):
-    """Devices were chosen: one record for any number of pods."""
+    """Devices were chosen. One record may have any number of pods."""
 
     policy_version: int
     pods: tuple[PodDecision, ...]
     learned: Learned | None = None
-    """The workload model of these and later decisions, if it changed."""
+    """The workload model for these and later decisions, if it changed."""
     learned_version: int = 0
     """Version of the last workload model; 0: none."""
 
 
 class DecidedGroup(Decided, frozen=True, kw_only=True, tag="decided-group"):
-    """Pods of a PodGroup that are bound together. The parts of a decision are consecutive records;
-    a decision with a missing part is ignored. Releases that do not know this record stop reading
-    the log: they would bind the pods one by one."""
+    """Pods of a PodGroup that are bound together. The parts of a decision are consecutive records.
+    A decision with a missing part is ignored. Releases that do not know this record stop reading
+    the log, because they would bind the pods one by one."""
 
     part: int = 1
     parts: int = 1
@@ -152,7 +154,7 @@ class WaitingPeer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class Waiting(Record, frozen=True, kw_only=True, tag="waiting"):
-    """The reasons to wait of one pod, or of several that have the same ones, changed."""
+    """The reasons why a pod waits have changed. Several pods with equal reasons share a record."""
 
     pod_uid: str
     namespace: str
@@ -161,7 +163,7 @@ class Waiting(Record, frozen=True, kw_only=True, tag="waiting"):
     request_id: str = ""
     traceparent: str = ""
     peers: tuple[WaitingPeer, ...] = ()
-    """Further pods; releases before 0.2 know of the first alone."""
+    """More pods with these reasons. Releases before 0.2 read only the first pod."""
 
     def by_pod(self) -> "Iterator[Waiting]":
         """A record for each pod."""
@@ -177,20 +179,20 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     claim_uid: str
     attempt: int
     why: WhyReleased
-    """A value of a later release: it is unknown whether it frees the devices."""
+    """If it is a value of a later release, it is unknown whether it frees the devices."""
     exclude_node: str = ""
-    """Node that is not tried again soon for this claim."""
+    """A node that is not tried again soon for this claim."""
 
 
 class HeldClaim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A claim of a pod that its group has lost, and its former devices."""
+    """A claim of a pod that its group has lost, and the claim's former devices."""
 
     uid: str
     allocation: Allocation
 
 
 class GroupHold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Devices that are held for a PodGroup that has lost pods: only its own pods, and pods of a
+    """Devices that are held for a PodGroup that has lost pods. Only its own pods, and pods with a
     higher priority, get them."""
 
     group: GroupKey
@@ -204,15 +206,15 @@ class GroupHold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 
 class NodeHold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Nodes that are held for a pod or PodGroup that has waited long: only its own pods, and pods
-    of a higher priority, are placed there."""
+    """Nodes that are held for a pod or PodGroup that has waited long. Only this pod or the group's
+    pods, and pods with a higher priority, are placed there."""
 
     uid: str
     """The UID of the pod or PodGroup."""
     namespace: str
     name: str
     group: GroupKey | None = None
-    """None: of a pod without a group."""
+    """None: the hold is for a pod without a group."""
     priority: int
     since_unix_s: float
     until_unix_s: float
@@ -221,15 +223,15 @@ class NodeHold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class Released(Record, frozen=True, kw_only=True, tag="released"):
-    """Reservations that ended: committed ones live on in ``ResourceClaim.status``."""
+    """Reservations that ended. Committed allocations continue in ``ResourceClaim.status``."""
 
     releases: tuple[Release, ...]
     holds: tuple[GroupHold, ...] = ()
-    """What is held for these groups from now on. Releases that do not know it give the devices to
-    any pod."""
+    """The devices held for these groups from now on. Releases that do not know this field give the
+    devices to any pod."""
     node_hold: NodeHold | None = None
-    """What nodes the pool holds from now on; None: no change. Releases of dray that do not know it
-    place any pod there."""
+    """The nodes that the pool holds from now on; None: no change. Releases that do not know this
+    field place any pod there."""
 
 
 class NodeLeft(Record, frozen=True, kw_only=True, tag="node-left"):
@@ -241,13 +243,13 @@ class NodeLeft(Record, frozen=True, kw_only=True, tag="node-left"):
 
 
 class ReservedClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The latest attempt of a claim. A decision of the same checkpoint has its allocation."""
+    """The latest attempt of a claim. Its allocation is in a decision of the same checkpoint."""
 
     uid: str
     attempt: int
     decided_unix_s: float
     stage: Literal["held", "committed", "over"] = "held"
-    """``over``: voided, but the claim does not show it."""
+    """``over``: voided, but the claim does not show it yet."""
 
 
 class WaitingPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -257,7 +259,7 @@ class WaitingPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     namespace: str
     name: str
     reasons: int
-    """Index in ``Checkpoint.reasons`` of the same part."""
+    """Index into ``Checkpoint.reasons`` of the same part."""
     recorded_unix_s: float
     request_id: str = ""
     traceparent: str = ""
@@ -272,7 +274,7 @@ class ExcludedNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class LeftNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A node that left the domain, and was in no other one yet."""
+    """A node that left the domain and is in no other domain yet."""
 
     node: str
     node_revision: int
@@ -280,28 +282,29 @@ class LeftNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint"):
-    """The state after all records before it: readers may begin here, and the log can be trimmed
-    below. The parts of a checkpoint are consecutive records; one with a missing part is ignored."""
+    """The state after all earlier records. Readers may begin here, and earlier records can be
+    trimmed. The parts of a checkpoint are consecutive records. A checkpoint with a missing part is
+    ignored."""
 
     part: int = 0
-    """From 1. 0: of a release whose checkpoints are not complete, so that no reader may begin
-    there."""
+    """Counted from 1. 0: written by a release whose checkpoints are not complete, so no reader may
+    begin there."""
     parts: int = 0
     in_flight: tuple[PodDecision, ...] = ()
     """The latest decision of each pod of which a claim is reserved or committed."""
     former: tuple[PodDecision, ...] = ()
-    """Earlier decisions that have the latest attempt of a claim, with these claims only."""
+    """Earlier decisions with the latest attempt of a claim. They contain only these claims."""
     reserved: tuple[ReservedClaim, ...] = ()
     reasons: tuple[tuple[Reason, ...], ...] = ()
-    """Different reasons to wait; many pods share them."""
+    """The different lists of reasons to wait. Many pods share one."""
     waiting_pods: tuple[WaitingPod, ...] = ()
     excluded_nodes: tuple[ExcludedNode, ...] = ()
     left_nodes: tuple[LeftNode, ...] = ()
     holds: tuple[GroupHold, ...] = ()
     node_holds: tuple[NodeHold, ...] = ()
-    """One at most."""
+    """At most one."""
     learned: Learned | None = None
-    """The workload model of the decisions before."""
+    """The workload model of earlier decisions."""
     waiting: tuple[str, ...] = ()
     """Only in records of earlier releases."""
     excluded: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
@@ -309,8 +312,8 @@ class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint"):
 
 
 class CheckpointPart(Checkpoint, frozen=True, kw_only=True, tag="checkpoint-part"):
-    """A further part of a checkpoint. Releases that do not know it stop reading the log: they
-    would take the first part for all of it."""
+    """A later part of a checkpoint. Releases that do not know this record stop reading the log,
+    because they would take the first part for the whole checkpoint."""
 
 
 AnyRecord = (
@@ -333,13 +336,13 @@ LOG_PREFIX = "DRAY_DECISIONS_"
 
 
 def log_stream(domain: str, epoch: int) -> str:
-    """Stream of a domain's decision log; the epoch is in the name, so that a writer of a
-    lost log finds no stream."""
+    """Stream of a domain's decision log. Its name contains the epoch, so that a writer of a lost
+    log finds no stream."""
     return f"{LOG_PREFIX}{token(domain)}_{epoch}"
 
 
 def domain_lease(domain: str) -> str:
-    """Key of the lease of the replica that serves a domain."""
+    """Key of the lease held by the replica that serves a domain."""
     return f"domain.{token(domain)}"
 
 

@@ -1,5 +1,5 @@
-"""Reads what facts of earlier releases carried twice: the part of a claim or of a slice that the
-values of those releases had fields for, and all of it as ``in_full``."""
+"""Reads facts of earlier releases. They contained some claims and slices twice: in the fields that
+those releases had, and complete as ``in_full``."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def complete_claim(claim: Claim) -> Claim:
 
 
 def complete_slice(known: ResourceSlice, in_full: dict[str, Any]) -> ResourceSlice:
-    """The slice with all that ``in_full`` says."""
+    """The slice with all fields of ``in_full``."""
     whole = msgspec.convert({**in_full, "uid": known.uid, "node": known.node}, ResourceSlice)
     return replace(whole, nodes=NOWHERE) if whole.node else whole
 

@@ -6,7 +6,8 @@ from dray.messages.base import Kind, Message
 
 
 class PodRequested(Message, frozen=True, kw_only=True):
-    """The webhook admitted a pod (never on dry-run). A hint: pods are observed by watch."""
+    """The webhook admitted a pod (never on dry-run). This is only a hint: pods are observed by a
+    watch."""
 
     KIND: ClassVar[Kind] = "evt"
     NAME: ClassVar[str] = "pod.requested"
@@ -14,7 +15,7 @@ class PodRequested(Message, frozen=True, kw_only=True):
     request_id: str
     namespace: str
     name: str
-    """Empty with generateName."""
+    """Empty if the pod has a ``generateName``."""
     pool: str
     template: str
     """Derived template, ``<base>-<hash>``."""

@@ -1,8 +1,8 @@
 """Facts: the state of the cluster as the claim-controller observed it.
 
-One stream, last value per subject, folded in order by the allocator and the webhook.
-A deleted object leaves a tombstone (``deleted``) that expires. Every fact of an object
-carries the resourceVersion (or generation) it was read at, and never goes back.
+There is one stream with the last value per subject. The allocator and the webhook fold it in order.
+A deleted object leaves a tombstone (``deleted``) that expires. Every fact of an object contains the
+resourceVersion (or generation) at which the object was read. It never goes back.
 """
 
 from typing import Any, ClassVar
@@ -18,21 +18,21 @@ from dray.messages import earlier
 from dray.messages.base import Kind, Message
 
 TOMBSTONE_S = 3600
-"""Time to live of a tombstone: longer than any reader may lag."""
+"""Time to live of a tombstone. It is longer than the lag of any reader."""
 
 
 class Fact(Message, frozen=True, kw_only=True):
-    """A state of one object."""
+    """The state of one object."""
 
     KIND: ClassVar[Kind] = "state"
     IS_FREE_FORM: ClassVar[bool] = False
 
     revision: int
-    """resourceVersion the fact was computed from (the highest, if from several objects)."""
+    """resourceVersion from which the fact was computed (the highest, if from several objects)."""
     deleted: bool = False
 
     def subject_pool(self) -> str:
-        """The pool that the subject names; empty for facts that are of no single pool."""
+        """The pool that the subject names; empty for facts that do not belong to a single pool."""
         return ""
 
     def expires_s(self) -> int | None:
@@ -43,7 +43,7 @@ class Fact(Message, frozen=True, kw_only=True):
 
 
 class ClaimObserved(Fact, frozen=True, kw_only=True):
-    """A ResourceClaim of our class, or one that holds a device of our driver."""
+    """A ResourceClaim of dray's class, or one that holds a device of dray's driver."""
 
     NAME: ClassVar[str] = "claim"
     claim: Claim
@@ -52,7 +52,8 @@ class ClaimObserved(Fact, frozen=True, kw_only=True):
     moved_to: str | None = None
     """In a tombstone: the pool in which the claim still exists."""
     given_up: GivenUp | None = None
-    """Attempts void beyond the claim's annotation, and why that can't be written."""
+    """Attempts that are void although the claim's annotation does not say so, and why it can't be
+    written."""
 
     def __post_init__(self) -> None:
         if self.claim.spec.in_full:
@@ -66,7 +67,7 @@ class ClaimObserved(Fact, frozen=True, kw_only=True):
 
 
 class PodObserved(Fact, frozen=True, kw_only=True):
-    """A pod that refers to claims of ours."""
+    """A pod that refers to dray's claims."""
 
     NAME: ClassVar[str] = "pod"
     pod: Pod
@@ -88,20 +89,20 @@ class NodeObserved(Fact, frozen=True, kw_only=True):
     NAME: ClassVar[str] = "node"
     node: Node
     counted_pods: tuple[str, ...] = ()
-    """UIDs of dray's pods that the sum contains."""
+    """UIDs of dray's pods whose requests are in the sum."""
     quarantined: bool = False
-    """kube-scheduler managed its devices, and its allocations in flight may still be written: the
-    node's pool stays empty until then."""
+    """kube-scheduler managed the node's devices, and its allocations in flight may still be
+    written. Until then the node's pool stays empty."""
     recalled_unix_s: float | None = None
-    """When all its devices had the owner taint, after kube-scheduler managed them and while dray
-    does; None: never, or not yet."""
+    """When all its devices had the owner taint, after dray took them over from kube-scheduler.
+    None: never, or not yet."""
     former: tuple[str, ...] = ()
-    """Other pools whose claims hold its devices, or may yet: mostly pools that it left."""
+    """Other pools whose claims hold its devices or may still get them: mostly former pools."""
     also_selected_by: tuple[str, ...] = ()
-    """Pools that select the node, but it is assigned to ``node.assigned_pool``."""
+    """Pools that also select the node, although it is assigned to ``node.assigned_pool``."""
     device_order: str = ""
-    """``binpack`` or ``spread``: the order in which its agent publishes devices that kube-scheduler
-    allocates, the first that fit; empty: that of their indexes."""
+    """``binpack`` or ``spread``: the order in which its agent publishes devices if kube-scheduler
+    allocates them. kube-scheduler takes the first that fit. Empty: the order of their indexes."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.node.name,)
@@ -113,7 +114,7 @@ class SliceObserved(Fact, frozen=True, kw_only=True):
     NAME: ClassVar[str] = "slice"
     slice: ResourceSlice
     in_full: dict[str, Any] | None = None
-    """In facts of earlier releases: the complete slice (``dray.messages.earlier``)."""
+    """Only in facts of earlier releases: the complete slice (``dray.messages.earlier``)."""
 
     def __post_init__(self) -> None:
         if self.in_full is not None:
@@ -165,7 +166,7 @@ class PolicyObserved(Fact, frozen=True, kw_only=True):
 
 
 class GroupObserved(Fact, frozen=True, kw_only=True):
-    """A PodGroup of Volcano or of Kubernetes. Its members are in their pods' facts."""
+    """A Volcano PodGroup or a Kubernetes PodGroup. Each member pod's own fact names the group."""
 
     NAME: ClassVar[str] = "group"
     group: PodGroup
@@ -176,7 +177,7 @@ class GroupObserved(Fact, frozen=True, kw_only=True):
 
 
 class QueueObserved(Fact, frozen=True, kw_only=True):
-    """A Queue of Volcano."""
+    """A Volcano Queue."""
 
     NAME: ClassVar[str] = "queue"
     queue: GroupQueue
@@ -198,7 +199,7 @@ class PriorityClassObserved(Fact, frozen=True, kw_only=True):
 
 
 class TemplateObserved(Fact, frozen=True, kw_only=True):
-    """A base ResourceClaimTemplate (labelled, or named as one is expected to be)."""
+    """A base ResourceClaimTemplate (it has the label, or the expected name)."""
 
     NAME: ClassVar[str] = "template"
     IS_FREE_FORM: ClassVar[bool] = True
@@ -220,24 +221,24 @@ class CheckpointPosition(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     """The sequence of its first part."""
     now_unix_s: float
-    """The facts' time when it was written."""
+    """The time of the facts when it was written."""
 
 
 class DomainObserved(Fact, frozen=True, kw_only=True):
     """A scheduling domain and the epoch of its decision log. ``revision`` is at least the epoch.
 
-    The tombstone of a deleted pool stays: a pool of the same name gets a higher epoch.
+    The tombstone of a deleted pool stays, so that a pool with the same name gets a higher epoch.
     """
 
     NAME: ClassVar[str] = "domain"
     domain: str
     epoch: int
     checkpoints: tuple[CheckpointPosition, ...] = ()
-    """Checkpoints that the log is not trimmed beyond yet, oldest first; not all of them."""
+    """Some of the checkpoints that are still in the log, oldest first."""
 
     @property
     def start(self) -> int:
-        """Sequence of the record from which a reader knows everything."""
+        """Sequence of the record from which a reader can begin and still know the whole state."""
         return self.checkpoints[-1].sequence if self.checkpoints else 1
 
     def expires_s(self) -> int | None:
@@ -248,7 +249,7 @@ class DomainObserved(Fact, frozen=True, kw_only=True):
 
 
 class InventoryObserved(Fact, frozen=True, kw_only=True):
-    """Health of a node's devices as its node-agent reported it; it can only remove devices.
+    """Health of a node's devices, as its node-agent reported it. It can only remove devices.
 
     ``revision`` is the generation of the node's slices, and never goes back.
     """
@@ -257,15 +258,15 @@ class InventoryObserved(Fact, frozen=True, kw_only=True):
     node: str
     driver: str
     unhealthy: tuple[str, ...] = ()
-    """Device names."""
+    """Names of the unhealthy devices."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.node,)
 
 
 class ClusterObserved(Fact, frozen=True, kw_only=True):
-    """Feature gates of the API server, found by probing; they also decide its selectors'
-    language."""
+    """Feature gates of the API server, found by probing. They also determine the language of its
+    selectors."""
 
     NAME: ClassVar[str] = "cluster"
     version: str = ""
@@ -282,13 +283,14 @@ class ClusterObserved(Fact, frozen=True, kw_only=True):
     list_attributes: bool = False
     """Whether an attribute may hold several values."""
     extended_resources: bool | None = None
-    """Whether a DeviceClass may stand for an extended resource; None: not allowed to ask."""
+    """Whether a DeviceClass may stand for an extended resource; None: dray may not ask."""
     served_versions: tuple[str, ...] = ("v1",)
-    """Versions of resource.k8s.io that are served, the preferred one first."""
+    """Served versions of resource.k8s.io, the preferred one first."""
     allocating_scheduler: bool = True
-    """Whether the cluster's kube-scheduler allocates devices; a setting, not probed."""
+    """Whether the cluster's kube-scheduler allocates devices. This is a setting and is not
+    probed."""
     waits_for_devices: bool = False
-    """Whether the claim-controller waits for ``bindingConditions`` before it binds: earlier
+    """Whether the claim-controller waits for ``bindingConditions`` before it binds. Earlier
     versions do not."""
 
     def ids(self) -> tuple[str, ...]:
@@ -299,15 +301,15 @@ class ClusterObserved(Fact, frozen=True, kw_only=True):
 
 
 class TermBegun(Fact, frozen=True, kw_only=True):
-    """A claim-controller began to lead; it alone may publish facts, except those of health.
+    """A claim-controller began to lead. Only it may publish facts, except facts of health.
 
-    Its facts are stored only while this is the subject's last message, so one that slept and
-    was replaced can publish nothing. ``revision`` is the count of terms.
+    Its facts are stored only while this is the subject's last message, so a leader that slept and
+    was replaced can publish nothing. ``revision`` is the number of terms.
     """
 
     NAME: ClassVar[str] = "term"
     facts: str
-    """The stream of facts, by its time of creation: a term ends with its stream."""
+    """Creation time of the stream of facts: a term ends with its stream."""
     instance: str
 
     def ids(self) -> tuple[str, ...]:
@@ -328,22 +330,23 @@ class Synced(Fact, frozen=True, kw_only=True):
 
 
 class Tick(Fact, frozen=True, kw_only=True):
-    """The clock of decisions, and the leader's sign of life. ``revision`` is the count of ticks.
+    """The clock of decisions. It also shows that the leader runs. ``revision`` is the number of
+    ticks.
 
-    The time is counted: each tick adds what passed by its publisher's monotonic clock, and the
-    next publisher continues from the last tick. The wall clock is read only for the first tick
-    of a stream.
+    Each tick adds the time that has passed on its publisher's monotonic clock. The next publisher
+    continues from the last tick. The wall clock is read only for the first tick of a stream.
     """
 
     NAME: ClassVar[str] = "tick"
     now_unix_s: float
     most_step_s: float = 60.0
-    """A reader adds at most this for each tick, whatever ``now_unix_s`` says. The default is for
+    """A reader adds at most this for each tick, regardless of ``now_unix_s``. The default is for
     ticks of earlier releases, which had the wall clock's time."""
     store_bytes: int = 0
-    """What NATS stores for dray, as measured last; 0: not yet. No decision depends on it."""
+    """Bytes that NATS stores for dray, as last measured; 0: not measured yet. No decision depends
+    on it."""
     store_limit_bytes: int = 0
-    """What it may store; 0: not known."""
+    """Bytes that NATS may store for dray; 0: not known."""
 
     def ids(self) -> tuple[str, ...]:
         return ()

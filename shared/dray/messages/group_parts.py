@@ -1,4 +1,4 @@
-"""Decisions on groups in several records of a log, as their readers put them together. Pure."""
+"""Decisions on groups in several records of a log, assembled by their readers. Pure."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from dray.messages.decisions import AnyRecord, DecidedGroup, PodDecision
 
 @dataclass(frozen=True, slots=True)
 class GroupParts:
-    """The parts of a decision on a group that were read, in their order."""
+    """The parts of a decision on a group that were read so far, in order."""
 
     parts: tuple[DecidedGroup, ...] = ()
 
     def followed_by(self, record: AnyRecord) -> "GroupParts":
-        """After the next record. A record that is not the next part ends an incomplete decision:
-        its first parts are trimmed, or its last ones were never written."""
+        """The parts after the next record. A record that is not the next part ends an incomplete
+        decision: its first parts were trimmed, or its last parts were never written."""
         if not isinstance(record, DecidedGroup):
             return NO_GROUP_PARTS
         if record.part == 1:

@@ -22,7 +22,7 @@ class LookedUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reviewed(Message, frozen=True, kw_only=True):
-    """All inputs of one of the webhook's answers, except the facts that it had folded."""
+    """All inputs of one answer of the webhook, except the facts that it had folded."""
 
     KIND: ClassVar[Kind] = "input"
     NAME: ClassVar[str] = "webhook"
@@ -34,21 +34,23 @@ class Reviewed(Message, frozen=True, kw_only=True):
     """The path of the webhook: ``mutate-pods``, ``validate-pods``, ``mutate-claims``,
     ``validate-claims``, ``validate-pools``."""
     facts_sequence: int
-    """Last fact of pools, policies, templates and the server that it had folded."""
+    """Sequence of the last fact about pools, policies, templates and the server that it had
+    folded."""
     facts_created: str = ""
-    """When the stream of those facts was made: a webhook answers from memory while the bus is
-    away, also if the stream is then another one."""
+    """When the stream of these facts was created. A webhook answers from memory while the bus is
+    away, even if the stream is re-created meanwhile."""
     caught_up: bool
-    """Whether no further such fact was waiting then."""
+    """Whether it had then folded all such facts."""
     request: dict[str, Any]
-    """The AdmissionRequest as the webhook read it, its objects redacted."""
+    """The AdmissionRequest as the webhook read it, with redacted objects."""
     redacted: bool = False
-    """Whether they are: earlier releases wrote whole objects, which ``dray record`` leaves out."""
+    """Whether the objects are redacted. Earlier releases wrote whole objects; ``dray record``
+    leaves these messages out."""
     traceparent: str = ""
-    """For pods: the trace that the answer begins."""
+    """For pods: the trace that begins with the answer."""
     looked_up: tuple[LookedUp, ...] = ()
     settings: dict[str, Any]
-    """Settings that the answer depends on."""
+    """Settings on which the answer depends."""
     answer: dict[str, Any]
     """The AdmissionReview with the answer."""
 
@@ -61,8 +63,8 @@ class Reviewed(Message, frozen=True, kw_only=True):
 
 
 class Noted(Message, frozen=True, kw_only=True):
-    """A line of a service's journal: what it consumed, or a question to its pure code with the
-    answer. The lines of one life, in the order of ``number``, are replayed one after another.
+    """A line of a service's journal: an event that it consumed, or a question to its pure code with
+    the answer. The lines of one life are replayed in the order of ``number``.
     """
 
     KIND: ClassVar[Kind] = "input"
@@ -71,7 +73,8 @@ class Noted(Message, frozen=True, kw_only=True):
     life: str
     """Distinguishes processes of the same instance."""
     number: int
-    """Counts the lines of a life from 1; a missing one was dropped while the bus was away."""
+    """Number of the line within its life, from 1. A missing line was dropped while the bus was
+    away."""
     what: Literal["known", "consumed", "decided", "part"]
     """``known``: the complete state, from which replay can begin.
     ``part``: a piece of the next line's text, which was too long for one message."""
@@ -81,8 +84,8 @@ class Noted(Message, frozen=True, kw_only=True):
     """The event, or the question with its inputs other than events."""
     answer: Any = None
     redacted: bool = False
-    """Whether Kubernetes objects are: earlier releases wrote whole ones, which ``dray record``
-    leaves out."""
+    """Whether Kubernetes objects are redacted. Earlier releases wrote whole objects; ``dray
+    record`` leaves these lines out."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.instance,)

@@ -1,4 +1,4 @@
-"""Questions with an answer, over plain request and reply."""
+"""Questions and answers, by plain request and reply."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -19,17 +19,18 @@ INVENTORY_SUBJECT = "dray.rpc.inventory"
 
 
 class Lookup(msgspec.Struct, frozen=True, kw_only=True):
-    """The webhook's request before it answers, answered from a live GET. It asks for a ``pool``,
-    ``policy``, ``template`` or ``queue`` before it denies; for a ``namespace`` before it puts a
-    PodGroup into a queue; for a ``group`` before it places a pod without GPUs that names no pool;
+    """A question of the webhook before it answers the API server. It asks for a ``pool``,
+    ``policy``, ``template`` or ``queue`` before it denies, for a ``namespace`` before it puts a
+    PodGroup into a queue, for a ``group`` before it places a pod without GPUs that names no pool,
     for an ``overlap`` before it warns about a GPUPool, and for a ``use`` before it warns about a
-    deletion. The claim-controller answers the last two from its caches."""
+    deletion. The claim-controller answers the last two from its caches, and the others from a live
+    GET."""
 
     SUBJECT: ClassVar[str] = LOOKUP_SUBJECT
 
     kind: Literal["pool", "policy", "template", "queue", "namespace", "group", "overlap", "use"]
     name: str
-    """Empty, of kind ``pool``: the default pool, if there is exactly one."""
+    """The name. For kind ``pool``, empty means the default pool, if there is exactly one."""
     namespace: str = ""
     selector: tuple[tuple[str, str], ...] | None = None
     """For ``overlap``: the pool's ``spec.nodeSelector``; None: nodes that are labelled with its
@@ -37,24 +38,24 @@ class Lookup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that a pool selects, or would, and that are assigned to other pools."""
+    """Nodes that a pool selects, or would select, but that are assigned to other pools."""
 
     count: int
     nodes: tuple[tuple[str, str], ...] = ()
-    """The first of them, each with its pool."""
+    """The first of these nodes, each with its pool."""
 
 
 class LookupReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The API server's object; all absent: no such object."""
+    """The API server's object. If all fields are absent, there is no such object."""
 
     pool: Pool | None = None
     policy: Policy | None = None
     template: TemplateObserved | None = None
     queue: GroupQueue | None = None
     queue_name: str = ""
-    """For ``namespace``: the queue that it names for its PodGroups."""
+    """For ``namespace``: the queue that the namespace names for its PodGroups."""
     group_resources: tuple[str, ...] = ()
-    """For ``group``: the resources in ``minResources`` of a PodGroup of Volcano, without those of
+    """For ``group``: the resources in ``minResources`` of a Volcano PodGroup, except those with the
     amount 0."""
     overlap: Overlap | None = None
     used_by: int | None = None
@@ -64,7 +65,7 @@ class LookupReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Derive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The webhook's request, before it admits a pod, that the pod's derived template be made."""
+    """The webhook's request to create a pod's derived template, before it admits the pod."""
 
     SUBJECT: ClassVar[str] = DERIVE_SUBJECT
 
@@ -72,62 +73,62 @@ class Derive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     template: str
     """Its name; it ends with the hash of ``shape``."""
     shape: str
-    """What the pod gets as annotation ``tensor-fusion.ai/shape``."""
+    """The value of the pod's annotation ``tensor-fusion.ai/shape``."""
     traceparent: str = ""
 
 
 class DeriveReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether a template of that name exists now."""
+    """Whether a template with this name exists now."""
 
     error: str = ""
     """Why the template does not exist; empty if it does."""
 
 
 class Dump(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the replica that serves a domain; other replicas do not answer."""
+    """Asks for the state of the replica that serves a domain. Other replicas do not answer."""
 
     SUBJECT: ClassVar[str] = DUMP_SUBJECT
 
     domain: str
     after: str = ""
-    """Only claims with a greater uid: an answer is a page, in the order of their uids."""
+    """Only claims with a greater uid. An answer is one page, ordered by uid."""
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An allocator's state of one claim: its last attempt in the log, and its devices in use."""
+    """An allocator's state of one claim: its last attempt in the log, and the devices in use."""
 
     uid: str
     namespace: str
     name: str
     attempt: int = 0
-    """The latest of the log; 0: the log has none."""
+    """The latest attempt in the log; 0: the log has none."""
     stage: str = ""
-    """Its state: ``held``, ``committed`` or ``over``; empty without one."""
+    """The state of the attempt: ``held``, ``committed`` or ``over``; empty without an attempt."""
     decided_unix_s: float = 0.0
     decided: tuple[AllocatedDevice, ...] = ()
-    """The allocation of that attempt."""
+    """The allocation of this attempt."""
     used: tuple[AllocatedDevice, ...] = ()
-    """The usage charged to devices now, from a log or a status."""
+    """The usage that is now charged to devices, from a log or a status."""
 
 
 class DumpReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One page of the state, and the positions of its replica."""
+    """One page of the state, and the positions of the replica."""
 
     domain: str
     instance: str = ""
     epoch: int = 0
     facts_sequence: int = 0
     log_sequence: int = 0
-    """The sequence of the last record that was read back."""
+    """The sequence of the last record that the replica read back."""
     holdings: tuple[Holding, ...] = ()
     more: bool = False
-    """Whether there is a next page, after the last of these uids."""
+    """Whether there is another page, after the last uid of this page."""
     error: str = ""
     """Why the question could not be answered."""
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
-    """The scores at the decision on a pod; only the replica that kept them answers."""
+    """Asks for the scores at the decision on a pod. Only the replica that kept them answers."""
 
     SUBJECT: ClassVar[str] = SCORES_SUBJECT
 
@@ -139,27 +140,27 @@ class ScoredNode(msgspec.Struct, frozen=True):
 
     node: str
     score: int
-    """The lowest is best; a hash of the node's uid orders equal ones."""
+    """The lowest score is best. A hash of the node's uid orders equal scores."""
     parts: dict[str, float]
-    """What the score is made of: loads from 0 to 1, or ``loss``, the worth that the pool's other
-    pods lose."""
+    """The parts of the score: loads from 0 to 1, or ``loss``, the value that the pool's other pods
+    lose."""
 
 
 class PodScores(msgspec.Struct, frozen=True, omit_defaults=True):
     """The nodes with the best scores for a pod."""
 
     policy: str
-    """Which nodes come first, in words."""
+    """In words, which nodes come first."""
     nodes: tuple[ScoredNode, ...]
     """The best first."""
     of_nodes: int
-    """How many nodes the pool has."""
+    """The number of nodes in the pool."""
     first: str = ""
-    """What comes before the score, in words; empty: nothing."""
+    """In words, what is compared before the score; empty: nothing."""
 
 
 class ScoresReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The scores by which a pod was decided, as the deciding replica kept them."""
+    """The scores used for the decision on a pod, as the deciding replica kept them."""
 
     instance: str = ""
     """The replica."""
@@ -167,44 +168,44 @@ class ScoresReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The node that was chosen."""
     decided_unix_s: float = 0.0
     scores: PodScores | None = None
-    """At most as many nodes as 1 KiB holds."""
+    """At most as many nodes as fit into 1 KiB."""
     error: str = ""
     """Why the question could not be answered."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A request for a pull consumer of a stream: only the owner of the streams makes consumers."""
+    """A request for a pull consumer of a stream. Only the streams' owner creates consumers."""
 
     SUBJECT: ClassVar[str] = f"{READING_SUBJECT}.<role>"
 
     stream: str
     subjects: tuple[str, ...] = ()
-    """Filters; none: the whole stream."""
+    """Filters; empty: the whole stream."""
     start: int = 1
     """First sequence."""
     last_only: bool = False
-    """Only the last message of each subject, wherever it is; ``start`` is ignored."""
+    """Only the last message of each subject, regardless of ``start``."""
 
 
 class ReadingReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The consumer that was made, and the stream at that moment."""
+    """The consumer that was created, and the stream's state at that time."""
 
     consumer: str = ""
-    """Its random name, known only to the requester: clients that know it may pull from it."""
+    """The consumer's random name. Only the requester knows it; a client that knows it may pull."""
     created: str = ""
-    """When the stream was made."""
+    """When the stream was created."""
     first_sequence: int = 0
     last_sequence: int = 0
     pending: int = 0
-    """Messages that the consumer will deliver at once."""
+    """Number of messages that the consumer can deliver at once."""
     is_missing: bool = False
     """The stream does not exist."""
     error: str = ""
-    """Why no consumer was made."""
+    """Why no consumer was created."""
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A node-agent's report of its node's devices, for the leader to publish as a fact."""
+    """A node-agent's report on its node's devices. The leader publishes it as a fact."""
 
     SUBJECT: ClassVar[str] = f"{INVENTORY_SUBJECT}.<node>"
 
@@ -213,22 +214,22 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     generation: int
     """The generation of the node's ResourceSlices, as published."""
     devices: int = 0
-    """How many there are."""
+    """Number of devices."""
     unhealthy: tuple[str, ...] = ()
-    """Names of devices."""
+    """Names of the unhealthy devices."""
     registered_unix_s: float = 0.0
-    """When the kubelet registered the agent's plugin last: it can prepare pods now that it could
-    not prepare before."""
+    """When the kubelet last registered the agent's plugin. Since then the agent can prepare pods
+    that it could not prepare before."""
     prepared: tuple[str, ...] = ()
     """UIDs of the claims that the agent has prepared in the last half minute."""
 
 
 class InventoryReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether the report is known as a fact now."""
+    """Whether the report is now known as a fact."""
 
     accepted: bool = False
     known_generation: int = 0
-    """The highest one that was published for this node; a report must not be below it."""
+    """The highest generation that was published for this node. A report must not be below it."""
     error: str = ""
     """Why the report was not accepted."""
 

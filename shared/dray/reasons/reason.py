@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 _LONGEST_TEXT: Final = 1024
-"""Characters of a text that is shortened."""
+"""Longer texts are shortened to this many characters."""
 _VERDICTS: Final = {"clause": " is false", "clause-error": " can't be evaluated"}
-"""What is wrong with a clause, by kind."""
+"""The problem of a clause, by kind."""
 _UNCOUNTED: Final = ("claim", "pod")
-"""Units that are not counted: a reason is about the pod itself, or one claim of it."""
+"""Units that are not counted: the reason concerns the pod itself, or one of its claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +17,9 @@ class Nearest:
     """The device or node closest to the requirement."""
 
     where: str
-    """The node, or its device as ``pool/device``: a pool of devices is a node."""
+    """The node, or its device as ``pool/device``: each node has its own pool of devices."""
     seen: str = ""
-    """Its actual amount or value; empty if there is none."""
+    """Its actual amount or value; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ class Reason:
     evaluated), ``capacity`` (too little is left), ``taint``, ``in-use``, ``node`` (cpu, memory,
     pods, selector, taint …), ``count`` (too few devices on one node), ``pool``, ``namespace`` (the
     pool does not admit it), ``unsupported``, ``refused`` (Kubernetes keeps the claim from being
-    allocated), ``group`` (its PodGroup can't start). Where ``of`` is 0, nothing was counted, and
-    ``what`` is a sentence by itself.
+    allocated), ``group`` (its PodGroup can't start). If ``of`` is 0, nothing was counted, and
+    ``what`` is a complete sentence.
     """
 
     kind: str
     what: str
-    """What is wrong, as a person would say it, or the clause; before it the requests that it is
-    about (``request gpu/large: …``), where those are not all of the pod's."""
+    """The problem in plain words, or the clause. It begins with the requests that it concerns
+    (``request gpu/large: …``) if these are not all requests of the pod."""
     failed: int
     of: int
     unit: str = "device"
@@ -53,20 +53,20 @@ class Reason:
         if self.unit not in _UNCOUNTED:
             text = f"{text}: {self.failed} of {self.of} {units}"
         text = f"{text} ({self.detail})" if self.detail else text
-        # Of what is there or not nobody has more than the others: a name alone would say nothing.
+        # If a property is only present or absent, no node is nearer: a name alone says nothing.
         if self.nearest is None or not self.nearest.seen:
             return text
         return f"{text}; nearest: {self.nearest.where} has {self.nearest.seen}"
 
 
 def not_enough(what: str, asked: str) -> str:
-    """What is wrong where less of something is left than ``asked``."""
+    """The problem if less of something is left than ``asked``."""
     return f"not enough free {what} ({asked} asked)"
 
 
 def bounded(reasons: Sequence[Reason], limit_bytes: int = 65_536) -> tuple[Reason, ...]:
-    """The reasons, with shorter texts, and no more than there is room for, where they exceed
-    ``limit_bytes``: claims may ask with selectors of a megabyte."""
+    """The reasons. If they exceed ``limit_bytes``, their texts are shortened, and only as many are
+    returned as fit: claims may have selectors of a megabyte."""
     if _bytes_of(list(map(str, reasons))) <= limit_bytes:
         return tuple(reasons)
     short = [
@@ -87,14 +87,14 @@ def _shortened(text: str) -> str:
 
 
 def name_list(names: Sequence[str], most: int = 8) -> str:
-    """The names with commas between them; if there are more than ``most``, how many more."""
+    """The names, separated by commas. If there are more than ``most``, ends with how many more."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def in_words(reasons: Sequence[Reason], limit_bytes: int = 4096) -> str:
-    """The reasons as lines; if they exceed ``limit_bytes``, as many as there is room for, and
-    how many more there are. The last one stays if it can: it tells of all requests together."""
+    """The reasons as lines. If they exceed ``limit_bytes``: as many as fit, and how many more there
+    are. The last one is kept if possible, because it concerns all requests together."""
     lines = list(map(str, reasons))
     if _bytes_of(lines) <= limit_bytes:
         return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Recordings as files: JSON Lines, compressed where the name ends in ``.gz``."""
+"""Recordings as files: JSON Lines, compressed if the name ends in ``.gz``."""
 
 import gzip
 import shlex
@@ -36,7 +36,7 @@ class Writer:
     """Writes line by line. Plain files can be read while they grow.
 
     Raises:
-        BadRecordingError: the file can't be made or written, for example on a full disk.
+        BadRecordingError: the file can't be created or written, for example on a full disk.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +46,7 @@ class Writer:
         # No name and time in the gzip header, so that equal recordings are equal files.
         self._gzip = gzip.GzipFile("", "wb", 9, self._file, 0) if path.suffix == ".gz" else None
         self.written = 0
-        """Lines so far."""
+        """Number of lines so far."""
 
     def write(self, line: Line) -> None:
         """Add a line."""
@@ -95,12 +95,12 @@ def write_recording(path: Path, lines: Iterable[Line]) -> None:
 
 
 def read_recording(path: Path) -> list[Line]:
-    """All lines; the first is the header. Compressed files are recognized by their content.
+    """All lines. The first is the header. Compressed files are recognized by their content.
 
     Raises:
-        BadRecordingError: no such file, or a line that can't be understood; it says which.
+        BadRecordingError: there is no such file, or a line can't be understood; it names the line.
     """
-    lines: list[Line] = []  # Keeps what was read where the file ends too early.
+    lines: list[Line] = []  # Keeps the lines read so far if the file ends too early.
     try:
         lines.extend(_lines(path))
     except EOFError as error:
@@ -146,17 +146,17 @@ def _line(text: bytes) -> KnownLine:
     try:
         return _DECODER.decode(text)
     except RecursionError:
-        # A payload that is nested too deep; a line keeps it as text.
+        # A payload is nested too deep. The line keeps it as text.
         return json_codec.decode(text, _DECODER, nesting=1)
 
 
 def _rescue(path: Path, whole: int) -> str:
     """The remedy for a truncated file: its recorder was killed, or the disk was full."""
     if not whole:
-        return "nothing in it is whole: record again"
+        return "no line in it is complete: record again"
     name = shlex.quote(str(path))
     return (
-        "the recorder was killed, or this is part of a copy; to replay what is whole: "
+        "the recorder was killed, or this is part of a copy; to replay the complete lines: "
         f"gzip -cdf {name} | head -n {whole} > whole.jsonl"
     )
 

@@ -9,7 +9,7 @@ from dray.recording.lines import InputLine
 _REMEMBERING: dict[str, type[Noted]] = {
     f"{subject_prefix(kind)}.": kind for kind in (ControllerNoted,)
 }
-"""Journals of services that keep state. Lines of other journals can be replayed alone."""
+"""Journals of services that keep state. Lines of other journals can be replayed on their own."""
 
 
 class _LifeKey(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class InputHistory:
         self._lines: dict[_LifeKey, list[tuple[InputLine, str]]] = {}
 
     def add(self, line: InputLine) -> None:
-        """The next line of the stream. Raises UndecodableMessageError."""
+        """Add the next line of the stream. Raises UndecodableMessageError."""
         kind = next(
             (one for prefix, one in _REMEMBERING.items() if line.subject.startswith(prefix)), None
         )
@@ -40,7 +40,7 @@ class InputHistory:
         lines.append((line, noted.what))
 
     def take(self) -> list[InputLine]:
-        """All lines in the order of the stream; clears them."""
+        """Return all lines in the order of the stream, and forget them."""
         lines = [line for life in self._lines.values() for line, _ in life]
         self._lines.clear()
         return sorted(lines, key=lambda line: line.sequence)

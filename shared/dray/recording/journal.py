@@ -1,7 +1,7 @@
 """A service's journal: the events it consumed, and the inputs and answers of its pure rules.
 
 The recorder of a service's rules passes inputs and answers to a ``Journal``, if there is one.
-Nothing waits for the bus: lines are published in the background.
+Services do not wait for the bus: lines are published in the background.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,16 @@ from dray.messages.inputs import Noted
 from dray.runtime.clock import Clock
 
 LONGEST_TEXT = 150_000
-"""Characters of one line in one message, up to six bytes each; nats-server takes 1 MiB."""
+"""Maximum characters of a line in one message. Each has up to six bytes, and nats-server accepts
+1 MiB."""
 _KNOWN_AFTER_LINES = 2000
 _KNOWN_AFTER_S = 300.0
-"""Lines between complete states: a recording that begins later waits for the next one."""
+"""A complete state is written after this many lines or seconds. A recording that begins between two
+complete states waits for the next one."""
 
 
 class UnknownEventError(KeyError):
-    """The event is of a kind that this version does not know."""
+    """The event has a kind that this version does not know."""
 
 
 class Notes(Protocol):
@@ -34,8 +36,8 @@ class Notes(Protocol):
         """An event that the service folded into its state."""
 
     def decided(self, about: str, data: Any, answer: Any, *, polled: str = "") -> None:
-        """An input and its answer. Rules that run continuously are named by ``polled``: they are
-        recorded only when the answer changes."""
+        """An input and its answer. ``polled``: the name of a rule that runs continuously. It is
+        recorded only when its answer changes."""
 
 
 class Journal:
@@ -103,7 +105,7 @@ class Journal:
         return lines >= _KNOWN_AFTER_LINES or (lines > 0 and age_s >= _KNOWN_AFTER_S)
 
     def _write(self, what: Any, about: str, data: Any, answer: Any) -> None:
-        # Encode now: the state changes later.
+        # Encode now, because the state changes later.
         encoded, answered = _encoded(data), _encoded(answer)
         if len(encoded or b"") + len(answered or b"") <= LONGEST_TEXT:
             self._offer(what, about, encoded, answered)

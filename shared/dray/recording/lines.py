@@ -6,7 +6,7 @@ Payloads are kept as the bus carried them, byte for byte.
 import msgspec
 
 FORMAT = 2
-"""Raised when an older reader would misunderstand the lines."""
+"""Increased when an older reader would misunderstand the lines."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="header"):
@@ -14,11 +14,11 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="h
 
     format: int = FORMAT
     dray: str
-    """Version of dray that recorded."""
+    """The dray version that recorded."""
     domains: tuple[str, ...] = ()
     """Scheduling domains at the start."""
     streams: dict[str, str] = {}
-    """Creation time of each stream: differs after it was created again."""
+    """Creation time of each stream. It changes when the stream is re-created."""
     recorded_unix_s: float = 0.0
 
 
@@ -33,16 +33,16 @@ class FactLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag=
 
 
 class WholeLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="whole"):
-    """The facts before this line are the whole state at ``sequence``, though perhaps not each
-    step to it: the stream keeps the last fact of an object only. What a recording begins with
-    is such a state, its checkpoint; from there on every fact is known, until a ``gap``."""
+    """The facts before this line are the whole state at ``sequence``, but maybe not each step to
+    it: the stream keeps only the last fact of each object. A recording begins with such a state,
+    its checkpoint. After it, every fact is known until a ``gap``."""
 
     sequence: int
 
 
 class GapLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="gap"):
-    """Facts that a later one replaced before they could be read. Until the next ``whole``
-    line the state is not known at any moment."""
+    """Facts that were replaced by later ones before they could be read. From here to the next
+    ``whole`` line, the state is not known."""
 
     first: int
     last: int
@@ -68,15 +68,15 @@ class InputLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag
 
 
 class StreamLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="stream"):
-    """A stream that is read from here on. If it is the facts stream, it was re-created: what
-    was folded from it counts no more, and sequences begin again."""
+    """A stream that is read from here on. If it is the facts stream, it was re-created: facts from
+    the old stream no longer count, and sequences begin again."""
 
     name: str
     created: str
 
 
 class UnknownLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="unknown"):
-    """A kind of line that this version does not know; only readers make it."""
+    """A line of a kind that this version does not know. Only readers create it."""
 
     kind: str
 

@@ -1,4 +1,4 @@
-"""Inputs of pure rules as a journal records them: by name, complete."""
+"""Inputs of pure rules as a journal records them: complete, with the rule's name."""
 
 from typing import TypeVar
 
@@ -10,8 +10,8 @@ from dray.messages.base import AbstractStruct
 class RuleInput(
     msgspec.Struct, metaclass=AbstractStruct, frozen=True, kw_only=True, tag_field="question"
 ):
-    """Base of the inputs of a service's pure rules. The tag is the name; the service's own base
-    declares how the rule is evaluated, in its abstract ``answer``."""
+    """Base of the inputs of a service's pure rules. The tag is the name. The service's own base
+    class declares an abstract ``answer`` that evaluates the rule."""
 
 
 Q = TypeVar("Q", bound=RuleInput)

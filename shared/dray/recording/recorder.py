@@ -47,20 +47,20 @@ class Counts:
     inputs: int = 0
     """Journal lines of services other than the allocator."""
     left_out: int = 0
-    """Lines of an earlier release, which are not redacted."""
+    """Lines of an earlier release. They were left out because they are not redacted."""
     gaps: int = 0
-    """Times that the recorder lagged, so that facts were replaced before it could read them."""
+    """How many times the recorder lagged, so that facts were replaced before it read them."""
     begun: bool = False
-    """Whether the checkpoint is written, and everything from now on follows it."""
+    """Whether the checkpoint is written, so that everything from now on comes after it."""
 
     events: int = 0
     """Facts, records and inputs since the recording began."""
 
 
 class Recorder:
-    """One recording. ``header`` is written with the domains and streams as they are found.
+    """One recording. ``header`` is written with the domains and streams that are found.
 
-    ``write`` gets the lines in order; ``counts`` tells the progress.
+    ``write`` gets the lines in order. ``counts`` is the progress.
     """
 
     def __init__(self, bus: Bus, header: Header, write: Callable[[Line], None]) -> None:
@@ -81,8 +81,8 @@ class Recorder:
         """Record until cancelled.
 
         Raises:
-            StreamMissingError: there are no facts to be recorded.
-            UndecodableMessageError: something on the bus is not a message of dray.
+            StreamMissingError: there are no facts to record.
+            UndecodableMessageError: something on the bus is not a dray message.
         """
         if await self._bus.state(FACTS_STREAM) is None:
             raise StreamMissingError(
@@ -103,8 +103,8 @@ class Recorder:
         *,
         forever: bool,
     ) -> None:
-        """Every message of a stream after the one that ``begin`` names, across disconnections.
-        A re-created one begins again; a missing one ends it, unless ``forever``."""
+        """Take every message of a stream after the sequence from ``begin``, across disconnections.
+        Begin again if the stream was re-created. End if it is missing, unless ``forever``."""
         created, position, backoff = "", 0, Backoff(0.05, 2.0)
         while True:
             try:
@@ -152,7 +152,7 @@ class Recorder:
         self._put(line)
         self.counts.facts += 1
         self.counts.events += self.counts.begun
-        # Of the checkpoint, the first facts may be there one by one; what follows is not.
+        # While the checkpoint is read, the first facts may come without a gap, later ones may not.
         at_hand = self.counts.begun or not delivered.pending
         if self._gaps.whole and at_hand and not self._whole:
             self._put(WholeLine(sequence=delivered.sequence))
@@ -168,7 +168,7 @@ class Recorder:
             self._checkpoint.append(line)
 
     async def _begin(self) -> None:
-        """The header, what was there, and a follower for every log."""
+        """Write the header and the checkpoint, and follow every log."""
         logs = [log_stream(domain, epoch) for domain, epoch in self._epochs.items()]
         states = [await self._bus.state(stream) for stream in (FACTS_STREAM, *logs)]
         self._write(
@@ -187,7 +187,7 @@ class Recorder:
         self._follow_inputs()
 
     def _look_for_domain(self, line: FactLine) -> None:
-        """A new epoch's log is followed as soon as it is announced."""
+        """Follow the log of a new epoch as soon as it is announced."""
         if not line.subject.startswith(_DOMAIN):
             return
         fact = decode(bytes(line.payload), DomainObserved)
@@ -222,7 +222,7 @@ class Recorder:
         self._start(self._follow(log_stream(domain, epoch), begin, take, forever=False))
 
     def _follow_inputs(self) -> None:
-        """Journal lines from now on, and for journals with state also earlier ones."""
+        """Record journal lines from now on; for journals with state, also earlier lines."""
         history, last_before = InputHistory(), 0
 
         async def begin(state: StreamState) -> int:
@@ -270,7 +270,7 @@ def _is_redacted(payload: bytes) -> bool:
 
 
 def _payload(delivered: Delivered) -> msgspec.Raw:
-    """The payload, which has to be JSON on one line to stand in a recording."""
+    """The payload. It has to be JSON on one line to be part of a recording."""
     try:
         json_codec.decode(delivered.payload, _ANYTHING)
         if b"\n" in delivered.payload:

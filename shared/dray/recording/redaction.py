@@ -1,9 +1,9 @@
 """Redacts Kubernetes objects to the fields that decisions read. Pure.
 
-An allow-list for each kind. Environments, commands, images, volumes' contents, managed fields and
-annotations of others are in none of them, so their secrets are not recorded, nor are fields of
-later releases of Kubernetes. A field that a decision reads must be listed here, or its replay
-differs.
+There is an allow-list for each kind. Environments, commands, images, contents of volumes, managed
+fields and other projects' annotations are in none of them, so their secrets are not recorded.
+Fields of later Kubernetes releases are not recorded, either. A field that a decision reads must be
+listed here; otherwise its replay differs.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ Rule = Callable[[Any], Any]
 
 
 def redacted(plural: str, obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The recorded form of an object. ``plural``: of its kind, such as ``pods``.
+    """The recorded form of an object. ``plural``: the plural of its kind, such as ``pods``.
 
     Raises:
         KeyError: objects of this kind are not recorded.
@@ -43,7 +43,7 @@ def _present(value: Any) -> Any:
 
 
 def _shape(value: Any) -> Any:
-    """Placeholder of a value of unexpected shape: services can't read it, either."""
+    """Placeholder for a value of unexpected shape. Services can't read such values, either."""
     match value:
         case str():
             return value and "…"
@@ -65,7 +65,8 @@ def _own(annotations: Any) -> Any:
 
 
 def _fields(*names: str, others: Rule | None = None, **parts: Rule) -> Rule:
-    """The named fields whole, and ``parts`` as their rules say; ``others``: all that remain."""
+    """Keep the named fields whole, and ``parts`` by their rules. ``others``: the rule for all other
+    fields."""
     rules = MappingProxyType({**dict.fromkeys(names, _whole), **parts})
 
     def keep(value: Any) -> Any:
@@ -155,7 +156,7 @@ _NODE: Final = _kind(
     status=_fields("allocatable", "capacity", conditions=_CONDITIONS),
 )
 _WHOLE: Final = _kind(spec=_whole, status=_whole)
-"""Kinds whose spec and status decisions are made of."""
+"""Kinds whose whole spec and status are inputs of decisions."""
 _KINDS: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         "pods": _POD,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Backoff:
-    """Waits that grow from ``first_s`` to ``most_s``, each drawn from its upper half."""
+    """Waits that grow from ``first_s`` to ``most_s``. Each is random between half and all of it."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class Backoff:
         self._next_s = first_s
 
     def next_s(self, at_least_s: float = 0.0) -> float:
-        """The next wait in seconds; ``at_least_s`` is what the server asked for."""
+        """The next wait in seconds. ``at_least_s``: the wait that the server asked for."""
         wait_s = self._next_s * (0.5 + self._draw() / 2)
         self._next_s = min(self._next_s * self._factor, self._most_s)
         return max(wait_s, at_least_s)

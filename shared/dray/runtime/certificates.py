@@ -1,4 +1,4 @@
-"""The adapter to ``cryptography``: an authority of one's own, and a server certificate from it.
+"""The adapter to ``cryptography``: makes an own authority, and a server certificate from it.
 
 All keys and certificates are PEM bytes; anything else is a ValueError.
 """
@@ -38,10 +38,10 @@ def issue(
     *,
     mutual: bool = False,
 ) -> Issued:
-    """A new authority of that name, and one certificate for ``names`` from it.
+    """A new authority with this name, and one certificate from it for ``names``.
 
-    ``names`` are DNS names and IP addresses. ``mutual``: servers that call each other prove by it
-    who calls, too. The authority's key is thrown away.
+    ``names`` are DNS names and IP addresses. ``mutual``: servers that call each other also use it
+    as their client certificate. The authority's key is discarded.
     """
     usages = [ExtendedKeyUsageOID.SERVER_AUTH]
     usages += [ExtendedKeyUsageOID.CLIENT_AUTH] if mutual else []
@@ -61,14 +61,14 @@ def issue(
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """What a client proves its user and groups with."""
+    """A certificate and key with which a client proves its user and groups."""
 
     certificate: bytes
     key: bytes
 
 
 class ClientAuthority:
-    """A new authority, whose certificates Kubernetes' API server takes as users.
+    """A new authority. Kubernetes' API server accepts its certificates as users.
 
     The common name is the user, and organisations are its groups.
     """
@@ -92,7 +92,7 @@ class ClientAuthority:
 
 
 def signing_key() -> bytes:
-    """A new RSA key, as service-account tokens are signed with."""
+    """A new RSA key for signing service-account tokens."""
     return _pem(rsa.generate_private_key(public_exponent=65537, key_size=2048))
 
 
@@ -107,8 +107,8 @@ def expires_at(certificate: bytes) -> datetime.datetime:
 
 
 def still_valid(certificates: bytes, *, at: datetime.datetime) -> bytes:
-    """The certificates that have not expired at that time, the newest first; none where
-    they can't be read."""
+    """The certificates that have not expired at that time, the newest first; none if they can't be
+    read."""
     try:
         found = x509.load_pem_x509_certificates(certificates)
     except ValueError:
@@ -119,9 +119,9 @@ def still_valid(certificates: bytes, *, at: datetime.datetime) -> bytes:
 
 
 def problem(held: Issued, names: Sequence[str], *, at: datetime.datetime) -> str:
-    """Why these can't serve ``names`` at that time; empty if they can.
+    """Why these certificates can't serve ``names`` at that time; empty if they can.
 
-    Also reports files that do not belong together, as after an interrupted start.
+    Also reports files that do not belong together, for example after an interrupted start.
     Raises ValueError.
     """
     certificate = x509.load_pem_x509_certificate(held.certificate)

@@ -1,4 +1,4 @@
-"""Clocks: of the machine, and one that tests set."""
+"""Clocks: the machine's clock, and a clock that tests set."""
 
 import asyncio
 import heapq
@@ -14,7 +14,7 @@ class Clock(Protocol):
         """Seconds since 1970 UTC."""
 
     def monotonic_s(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Seconds since an arbitrary moment; never goes back."""
 
     async def sleep(self, delay_s: float) -> None:
         """Wait."""
@@ -49,11 +49,11 @@ class ManualClock:
         return self._now_unix_s
 
     def monotonic_s(self) -> float:
-        """The same time: it never goes back either."""
+        """The same time, which never goes back, either."""
         return self._now_unix_s
 
     async def sleep(self, delay_s: float) -> None:
-        """Wait until the clock was advanced by ``delay_s``."""
+        """Wait until the clock has been advanced by ``delay_s``."""
         woken = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._now_unix_s + delay_s, next(self._order), woken))
         await woken

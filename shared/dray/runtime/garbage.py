@@ -1,4 +1,4 @@
-"""Python's garbage collection in processes with millions of objects that live long."""
+"""Python's garbage collection in processes with millions of long-lived objects."""
 
 import gc
 from typing import Final
@@ -8,6 +8,6 @@ _NEW_OBJECTS: Final = 10_000
 
 
 def collect_seldom() -> None:
-    """Scan long-lived objects less often. With Python's default, the scans took a third of the time
-    to read long lists."""
+    """Scan long-lived objects less often. With Python's default, these scans took a third of the
+    time for reading long lists."""
     gc.set_threshold(_NEW_OBJECTS, 10, 100)

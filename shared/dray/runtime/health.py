@@ -11,7 +11,7 @@ Check = Callable[[], str | None]
 
 
 class HealthPages:
-    """The pages, the named readiness checks behind them, and the metrics' registry.
+    """The pages, their named readiness checks, and the registry of metrics.
 
     ``/healthz`` answers while the event loop runs; ``/readyz`` lists each check and is 503 while
     one fails or the process drains; ``/metrics`` is the registry in Prometheus' text format, or as
@@ -29,7 +29,7 @@ class HealthPages:
         self._runner: web.AppRunner | None = None
 
     def check(self, name: str, check: Check) -> None:
-        """Not ready while ``check`` returns a problem."""
+        """Make the process not ready while ``check`` returns a problem."""
         self._checks[name] = check
 
     def report(self, name: str, check: Check) -> None:
@@ -37,7 +37,7 @@ class HealthPages:
         self._degraded[name] = check
 
     def drain(self) -> None:
-        """Not ready from now on: the process is ending."""
+        """Make the process not ready from now on, because it is ending."""
         self._draining = True
 
     @property
@@ -46,7 +46,7 @@ class HealthPages:
         return not self._draining and not any(check() for check in self._checks.values())
 
     async def start(self) -> None:
-        """Serve the pages; ``port`` tells where."""
+        """Serve the pages; then ``port`` is the port in use."""
         app = web.Application()
         app.add_routes(
             [

@@ -16,15 +16,15 @@ Loop = Callable[[], Coroutine[Any, Any, None]]
 """A root task: runs until cancelled."""
 
 _SECOND_SIGNAL = 130
-"""Exit code when a second signal cuts the orderly end short."""
+"""Exit code if a second signal interrupts the orderly end."""
 
 
 _STUCK = 1
-"""Exit code when loops don't end in time."""
+"""Exit code if loops don't end in time."""
 
 
 _LEAST_SHARE = 0.1
-"""Share of the closing time that each step has, however long the earlier ones took."""
+"""Share of the closing time that each step has at least, even if earlier steps took long."""
 
 
 class LoopEndedError(DrayError):
@@ -40,13 +40,13 @@ async def serve(
 ) -> None:
     """Run the loops until SIGTERM or SIGINT, or until one fails or returns.
 
-    On a signal: readiness off, loops cancelled within ``grace_s``, then ``close`` in order, all
-    within ``grace_s`` again, but for a tenth of it that each step has in any case; a second signal
-    exits at once. Health pages, if given, are started first.
+    On a signal: the process becomes not ready, the loops are cancelled within ``grace_s``, then the
+    steps of ``close`` run in order. Together they have another ``grace_s``, but each step has at
+    least a tenth of it. A second signal exits at once. Health pages, if given, are started first.
 
     Raises:
         LoopEndedError: a loop returned.
-        BaseExceptionGroup: loops failed; each failure is one member.
+        BaseExceptionGroup: loops failed. Each failure is one member.
     """
     log = structlog.get_logger()
     stopping = asyncio.Event()
@@ -109,19 +109,19 @@ async def _root(name: str, loop: Loop, fault: "_Fault") -> None:
 
 
 class _Fault:
-    """Ends the process when, after a loop's fault, the others don't end in time."""
+    """Ends the process if the other loops don't end in time after a loop has failed."""
 
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s
         self._timer: asyncio.TimerHandle | None = None
 
     def happened(self) -> None:
-        """Start the time that the others have."""
+        """Start the time limit for the other loops."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._grace_s, os._exit, _STUCK)
 
     def over(self) -> None:
-        """They ended."""
+        """The other loops have ended."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -21,7 +21,7 @@ def configure(
     format: Literal["json", "console"] = "json",
     stream: TextIO | None = None,
 ) -> None:
-    """Configure this process's logs, structlog's and the standard library's alike."""
+    """Configure this process's logs, both of structlog and of the standard library."""
     identity = {"service": service, "instance": instance}
 
     def identify(_: Any, __: str, event: Event) -> Event:

@@ -1,8 +1,8 @@
 """Settings: arguments (``--nats.url=…``) over the environment (``DRAY_NATS__URL``) over a TOML file
 named by ``DRAY_CONFIG``.
 
-A service subclasses ``Settings`` and adds its own groups; ``load`` reads them once, at the
-composition root, and stops the process with every wrong setting named.
+A service subclasses ``Settings`` and adds its own groups. ``load`` reads them once, at the
+composition root. If any are wrong, it names them all and stops the process.
 """
 
 import os
@@ -55,7 +55,7 @@ CommaList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)]
 
 
 class SettingsGroup(BaseModel):
-    """A nested group of settings. Unknown names are warned of by ``load``, not refused."""
+    """A nested group of settings. ``load`` warns about unknown names and does not refuse them."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", validate_default=True)
 
@@ -75,15 +75,15 @@ class KubeSettings(SettingsGroup):
     """How to reach Kubernetes."""
 
     kubeconfig: str | None = None
-    """A file; absent: in-cluster, else the variable KUBECONFIG."""
+    """A file. If absent: in-cluster, else the variable KUBECONFIG."""
 
 
 class HealthSettings(SettingsGroup):
-    """Where /healthz, /readyz and /metrics are served."""
+    """The address of /healthz, /readyz and /metrics."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65_535)
-    """0: any free one."""
+    """0: any free port."""
 
 
 class LogSettings(SettingsGroup):
@@ -101,7 +101,7 @@ class Settings(BaseSettings):
     )
 
     instance: str = Field(default_factory=socket.gethostname, min_length=1)
-    """This process among those of its service."""
+    """Name of this process among the processes of its service."""
     namespace: str = Field(default=DRAY_NAMESPACE, min_length=1)
     """dray's own namespace."""
     nats: NatsSettings = NatsSettings()
@@ -109,8 +109,8 @@ class Settings(BaseSettings):
     health: HealthSettings = HealthSettings()
     log: LogSettings = LogSettings()
     record: bool = False
-    """Whether the process publishes what it consumes and decides for ``dray record``, kept for an
-    hour. The allocator's decisions are always on the bus."""
+    """Whether the process publishes what it consumes and decides, for ``dray record``. It is kept
+    for an hour. The allocator's decisions are always on the bus."""
 
     @classmethod
     def settings_customise_sources(
@@ -132,8 +132,8 @@ S = TypeVar("S", bound=Settings)
 
 
 def load(cls: type[S], arguments: Sequence[str] = ()) -> S:
-    """The settings of this process; prints every wrong one by name and exits with 2.
-    ``--help`` prints all of them and exits with 0."""
+    """The settings of this process. Prints the names of all wrong settings and exits with 2.
+    ``--help`` prints all settings and exits with 0."""
     if {"-h", "--help"} & set(arguments):
         print("\n".join(_help(cls)))
         raise SystemExit(0)
@@ -151,7 +151,7 @@ def load(cls: type[S], arguments: Sequence[str] = ()) -> S:
 
 
 def _variables(cls: type[Settings], arguments: Sequence[str]) -> dict[str, str]:
-    """The variables that arguments stand for. Raises ValueError."""
+    """The environment variables for the arguments. Raises ValueError."""
     variables = {}
     for argument in arguments:
         written, equals, value = argument.partition("=")
@@ -189,7 +189,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _unknown_variables(cls: type[Settings], environment: Mapping[str, str]) -> Iterator[str]:
-    """Variables that name a group of ``cls`` but no setting in it."""
+    """Variables that name a group of ``cls``, but no setting of the group."""
     for variable in sorted(environment):
         for group, known in _groups(cls).items():
             prefix = f"{PREFIX}{group.upper()}__"
@@ -209,7 +209,7 @@ def _groups(cls: type[Settings]) -> dict[str, dict[str, FieldInfo]]:
 
 
 def _unknown_keys(cls: type[Settings]) -> Iterator[str]:
-    """Keys of the file that are in a group of ``cls`` and no setting in it."""
+    """Keys of the file that are in a group of ``cls``, but are no setting of the group."""
     path = os.environ.get(_CONFIG_VARIABLE)
     content = tomllib.loads(Path(path).read_text("utf-8")) if path else {}
     for group, known in _groups(cls).items():

@@ -8,7 +8,7 @@ _MOST_S: Final = 0.005
 
 
 class TimeSlice:
-    """The time that a task has run since it let others run last."""
+    """The time that a task has run since it last let other tasks run."""
 
     def __init__(self) -> None:
         self._began_s = time.perf_counter()

@@ -1,8 +1,8 @@
-"""A limit of how often something is done. Pure: the caller tells the time."""
+"""A limit on how often something is done. Pure: the caller passes the time."""
 
 
 class TokenBucket:
-    """``most`` at once, then ``per_s`` each second. A clock that goes back gains nothing."""
+    """Allows ``most`` at once, then ``per_s`` per second. A clock that goes back adds nothing."""
 
     def __init__(self, most: float, per_s: float, *, now_s: float) -> None:
         self._most = most
@@ -11,7 +11,7 @@ class TokenBucket:
         self._at_s = now_s
 
     def take(self, now_s: float) -> bool:
-        """Whether it may be done once more now; if so, it counts as done."""
+        """Whether it may be done once more now. If so, this counts as one use."""
         gained = max(0.0, now_s - self._at_s) * self._per_s
         self._left, self._at_s = min(self._most, self._left + gained), now_s
         if self._left < 1:

@@ -21,7 +21,7 @@ _SIZE_BYTES: Final = {
 def parse_duration(text: object) -> float:
     """Seconds of a duration such as ``30s``, ``300ms`` or ``1h30m``.
 
-    A float passes through, so that defaults in code may be seconds. Raises ValueError.
+    A float is returned unchanged, so that defaults in code may be seconds. Raises ValueError.
     """
     if isinstance(text, float):
         return text
@@ -33,7 +33,7 @@ def parse_duration(text: object) -> float:
 
 
 def parse_bytes(text: object) -> int:
-    """Bytes of a size such as ``64MiB``. An int in code passes through. Raises ValueError."""
+    """Bytes of a size such as ``64MiB``. An int is returned unchanged. Raises ValueError."""
     if isinstance(text, int) and not isinstance(text, bool):
         return text
     if isinstance(text, str) and (match := _SIZE.fullmatch(text)):
@@ -42,7 +42,7 @@ def parse_bytes(text: object) -> int:
 
 
 def split_commas(text: object) -> object:
-    """The parts of ``a, b`` as a tuple; anything but text passes through."""
+    """The parts of ``a, b`` as a tuple. Any value but text is returned unchanged."""
     if isinstance(text, str):
         return tuple(part.strip() for part in text.split(",") if part.strip())
     return text

@@ -1,7 +1,7 @@
-"""The only adapter to OpenTelemetry: one trace per pod, decided at the webhook.
+"""The only adapter to OpenTelemetry: one trace per pod; the webhook decides whether to sample it.
 
-``configure`` once at the composition root; ``begin`` starts a trace; ``start`` starts a service's
-span of it. Unsampled traces cost a string comparison.
+Call ``configure`` once at the composition root. ``begin`` starts a trace, ``start`` starts a
+service's span in it. An unsampled trace costs one string comparison.
 """
 
 from dray.telemetry.spans import Span, Telemetry, begin, configure, shutdown, start

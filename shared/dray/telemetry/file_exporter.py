@@ -11,7 +11,7 @@ from opentelemetry.trace import format_span_id, format_trace_id
 
 
 class FileExporter(SpanExporter):
-    """One line per span; a line is one write, so processes don't mix theirs."""
+    """Writes one line per span. Each line is one write, so lines of several processes don't mix."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ class FileExporter(SpanExporter):
 
 
 def _line_of(span: ReadableSpan) -> dict[str, Any]:
-    """A span as its line says it; times are nanoseconds since 1970."""
+    """A span as the content of its line. Times are nanoseconds since 1970."""
     context = span.get_span_context()
     return {
         "service": span.resource.attributes.get("service.name"),

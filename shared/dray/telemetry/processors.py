@@ -14,11 +14,11 @@ ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_
 
 
 def from_environment() -> list[SpanProcessor]:
-    """Exporters for this process, none if nothing is asked for.
+    """Exporters for this process; none if none is configured.
 
-    OTLP over http where OTEL_EXPORTER_OTLP_ENDPOINT names a collector (the other
+    OTLP over http if OTEL_EXPORTER_OTLP_ENDPOINT names a collector (the other
     OTEL_EXPORTER_OTLP_ variables apply), and JSON lines in the file that DRAY_TRACE_FILE
-    names. OTEL_SDK_DISABLED=true switches both off, OTEL_TRACES_EXPORTER=none the collector.
+    names. OTEL_SDK_DISABLED=true disables both, OTEL_TRACES_EXPORTER=none only the collector.
     """
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return []
@@ -32,7 +32,7 @@ def from_environment() -> list[SpanProcessor]:
 
 
 def _otlp_exporter() -> SpanExporter:
-    # Imported only where used: it brings requests and protobuf.
+    # Imported only if used, because it imports requests and protobuf.
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter()

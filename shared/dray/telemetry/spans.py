@@ -30,7 +30,7 @@ class Span(Protocol):
 
     @property
     def traceparent(self) -> str:
-        """This span's position, as W3C Trace Context writes it."""
+        """This span's position in the form of W3C Trace Context."""
 
     @property
     def recording(self) -> bool:
@@ -106,7 +106,7 @@ class Telemetry:
 
     def __init__(self, service: str, instance: str, processors: Sequence[SpanProcessor]) -> None:
         resource = Resource.create({"service.name": service, "service.instance.id": instance})
-        # Whether to sample was decided at the webhook: what arrives here sampled is recorded.
+        # The webhook decided whether to sample: every trace that arrives sampled is recorded.
         self._provider = TracerProvider(
             sampler=ALWAYS_ON, resource=resource, shutdown_on_exit=False
         )
@@ -189,7 +189,7 @@ class Telemetry:
 
 @contextlib.contextmanager
 def _ended(span: trace.Span) -> Iterator[None]:
-    """Ends the span, failed when an error passes through."""
+    """Ends the span; marks it as failed if an error passes through."""
     try:
         yield
     except BaseException as error:
@@ -206,7 +206,7 @@ _telemetry: Telemetry | None = None
 def configure(service: str, instance: str) -> Telemetry:
     """Make this process's tracer, and the one that ``start`` uses.
 
-    It exports as ``processors.from_environment`` says.
+    It exports to the exporters of ``processors.from_environment``.
     """
     global _telemetry
     _telemetry = Telemetry(service, instance, from_environment())
@@ -231,11 +231,11 @@ def start(
     links: Sequence[str] = (),
     began_unix_ns: int | None = None,
 ) -> Iterator[Span]:
-    """A span named ``name`` under ``traceparent``; creates nothing when that is unsampled.
+    """A span named ``name`` under ``traceparent``. Creates nothing if that is unsampled.
 
-    Hand on ``span.traceparent``. Within it, logs carry the trace's ids. ``links`` are
-    traceparents of spans that it follows from without being part of them. ``began_unix_ns``
-    is for spans that are known only after they began; else it begins now.
+    Pass on ``span.traceparent``. Within the span, logs contain the trace's ids. ``links`` are
+    traceparents of spans that caused this span without being its parents. ``began_unix_ns`` is for
+    spans that are known only after they began; without it, the span begins now.
     """
     if _telemetry is None or not positions.is_sampled(traceparent):
         with _current(positions.parse(traceparent) if traceparent else None):
@@ -255,8 +255,8 @@ def begin(
     sampled: bool,
     kind: str = "internal",
 ) -> Iterator[Span]:
-    """The first span of a new trace. ``sampled`` decides for all later spans of the trace;
-    the decision is passed on even without an exporter here."""
+    """The first span of a new trace. ``sampled`` also applies to all later spans of the trace. It
+    is passed on even if this process has no exporter."""
     if _telemetry is None or not sampled:
         traceparent = positions.new_traceparent(sampled)
         with _current(positions.parse(traceparent)):

@@ -1,4 +1,4 @@
-"""W3C traceparent strings, without the SDK: most are unsampled and must cost nothing."""
+"""W3C traceparent strings, without the SDK: most are unsampled and must have no cost."""
 
 import contextvars
 import re
@@ -8,7 +8,7 @@ from typing import Final
 
 _PATTERN: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _ODD: Final = frozenset("13579bdf")
-"""Last digits of flags that say sampled; looked at before anything is parsed."""
+"""Last digits of flags that mean sampled. They are checked before anything is parsed."""
 _NO_TRACE: Final = "0" * 32
 _NO_SPAN: Final = "0" * 16
 
@@ -31,7 +31,7 @@ _current: contextvars.ContextVar[Traceparent | None] = contextvars.ContextVar(
 
 
 def parse(text: str) -> Traceparent | None:
-    """The position that ``text`` names; None for invalid text, which W3C says to ignore."""
+    """The position that ``text`` names; None for invalid text, which must be ignored (W3C)."""
     match = _PATTERN.fullmatch(text)
     if match is None or match[1] == _NO_TRACE or match[2] == _NO_SPAN:
         return None

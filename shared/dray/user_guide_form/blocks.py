@@ -1,7 +1,7 @@
 """Text pasted from the user guide: one selector, or a block of several expressions.
 
-A block is translated expression by expression; the comments and blank lines between them stay.
-A single read such as ``device.attributes["model"]`` is not a selector, but the guide shows some
+A block is translated expression by expression. Comments and blank lines between them are kept. A
+single read such as ``device.attributes["model"]`` is not a selector, but the guide shows some
 (§5.4), so they are translated as values, with a warning.
 """
 
@@ -41,11 +41,11 @@ _JOINING = frozenset(
 
 
 def translate_block(text: str, environment: Environment | None = None) -> Translation:
-    """The valid form of every expression of a block; of one expression, what ``translate`` gives.
+    """The valid form of every expression of a block. For one expression, as ``translate``.
 
     Raises:
-        CelCompileError: as ``translate``, for the first expression that can't be used; the
-            position is that in the block.
+        CelCompileError: as ``translate``, for the first expression that can't be used. The
+            position is the position in the block.
     """
     pieces = expressions(text)
     if len(pieces) == 1:
@@ -62,8 +62,9 @@ def translate_block(text: str, environment: Environment | None = None) -> Transl
 
 
 def expressions(text: str) -> list[tuple[int, int]]:
-    """Start and end of each expression: all of the text if that is one, else what ends at a
-    line's end outside brackets and is not joined to the next line by an operator.
+    """Start and end of each expression. If the whole text is one expression, that is the only one.
+    Otherwise an expression ends at the end of a line, unless it is inside brackets or an operator
+    joins it to the next line.
 
     Raises:
         CelSyntaxError: a character that begins no token, or a string that does not end.
@@ -80,7 +81,7 @@ def expressions(text: str) -> list[tuple[int, int]]:
 
 
 def _starts(text: str, found: list[Token]) -> list[int]:
-    """Indices of the tokens that begin an expression, but for the first."""
+    """Indices of the tokens that begin an expression, without the first one."""
     starts, depth = [], 0
     for index, (token, following) in enumerate(pairwise(found), start=1):
         depth += (token.text in _OPENING) - (token.text in _CLOSING)
@@ -91,7 +92,8 @@ def _starts(text: str, found: list[Token]) -> list[int]:
 
 
 def _alone(text: str, start: int, end: int) -> str:
-    """One expression with blanks for all that stands before it: errors name its place."""
+    """One expression, with blanks in place of the text before it, so that errors have the right
+    position."""
     return re.sub(r"[^\n]", " ", text[:start]) + text[start:end]
 
 

@@ -12,11 +12,11 @@ from dray.user_guide_form.yaml_adapter import Mapping
 
 _OUTSIDE_EXACTLY: Final = ("deviceClassName", "selector", "selectors", "allocationMode", "count",
                   "adminAccess", "tolerations", "capacity")  # fmt: skip
-"""Fields that v1 has inside ``exactly``."""
+"""Fields that are inside ``exactly`` in v1."""
 
 
 def convert_template(content: Mapping, notes: ConversionNotes) -> None:
-    """A ResourceClaimTemplate, in place."""
+    """Convert a ResourceClaimTemplate in place."""
     spec = _mapping(content, "spec")
     inner = spec.get("spec")
     if isinstance(inner, dict):
@@ -25,12 +25,12 @@ def convert_template(content: Mapping, notes: ConversionNotes) -> None:
 
 
 def convert_claim(content: Mapping, notes: ConversionNotes) -> None:
-    """A ResourceClaim, in place."""
+    """Convert a ResourceClaim in place."""
     _convert_devices(_mapping(content, "spec"), "spec", notes)
 
 
 def convert_class(content: Mapping, notes: ConversionNotes) -> None:
-    """A DeviceClass, in place: only its selectors can be the user guide's."""
+    """Convert a DeviceClass in place. Only its selectors can have the user guide's form."""
     spec = _mapping(content, "spec")
     _wrap_selector(spec, "spec", notes)
     _translate_selectors(spec, "spec", notes)
@@ -143,7 +143,7 @@ def _wrap_selector(holder: Mapping, path: str, notes: ConversionNotes) -> None:
 
 
 def _translate_selectors(holder: Mapping, path: str, notes: ConversionNotes) -> None:
-    """Only those that are asked about dray's devices can be in the user guide's dialect."""
+    """Translate selectors. Only selectors for dray's devices can be in the user guide's dialect."""
     selectors = holder.get("selectors")
     for position, selector in enumerate(selectors if isinstance(selectors, list) else []):
         cel = selector.get("cel") if isinstance(selector, dict) else None

@@ -7,8 +7,8 @@
 | the same on an attribute such as ``node_total_vram`` | ``quantity(….node_total_vram)…`` |
 | an attribute that a device lacks | ``has(…) && …``: see ``guards`` |
 
-Rewritten on the tree, never in the text. What is valid already comes back byte for byte, so a
-second translation changes nothing.
+The tree is rewritten, not the text. A selector that is already valid is returned byte for byte, so
+a second translation changes nothing.
 """
 
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ from dray.user_guide_form.rewriter import Rewriter, is_bare_value, uses_user_gui
 
 _MANY_COMPARISONS = 6
 _ANY = (DEFAULT, Environment(MINORS[-1], list_attributes=True))
-"""The servers that between them accept all that some server accepts."""
+"""Servers that together accept everything that any server accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A valid selector, what was changed to get it, and advice. Empty ``changes``: unchanged."""
+    """A valid selector, the changes made to get it, and advice. Empty ``changes``: unchanged."""
 
     expression: str
     changes: tuple[str, ...] = ()
@@ -42,12 +42,12 @@ class Translation:
 def translate(expression: str, environment: Environment | None = None) -> Translation:
     """The valid form of a selector written in the user guide's dialect or in DRA's.
 
-    ``environment`` says which server is to accept it; without one, any that dray knows. What
-    it accepts already is not changed, even where the user guide's dialect might be meant.
+    ``environment`` is the server that has to accept it; without one, any server that dray knows. A
+    selector that it already accepts is not changed, even if the user guide's dialect may be meant.
 
     Raises:
         CelSyntaxError: not CEL.
-        CelTypeError: in neither dialect a selector.
+        CelTypeError: a selector in neither dialect.
         UserGuideDialectError: in the user guide's dialect, with an unknown name or an
             unconverted quantity.
     """
@@ -71,7 +71,7 @@ def translate(expression: str, environment: Environment | None = None) -> Transl
 
 
 def translate_value(expression: str) -> Translation:
-    """The valid form of what reads one value of a device and is not a selector by itself.
+    """The valid form of an expression that reads one value of a device and is no selector.
 
     Raises:
         CelSyntaxError: not CEL.
@@ -90,7 +90,7 @@ def translate_value(expression: str) -> Translation:
 
 
 def _written(root: Expr, source: str, changes: list[str], warnings: tuple[str, ...]) -> Translation:
-    """``root`` in the place of the expression that ``source`` holds, comments around it kept."""
+    """``source`` with its expression replaced by ``root``. Comments around it are kept."""
     found = tokens(source)
     start, end = found[0].start, found[-2].end
     inside = source[start:end]
@@ -101,7 +101,8 @@ def _written(root: Expr, source: str, changes: list[str], warnings: tuple[str, .
 
 
 def _fault(root: Expr, source: str, environments: tuple[Environment, ...]) -> CelTypeError | None:
-    """Why every environment refuses the tree, as the first of them says; None if one doesn't."""
+    """The first environment's error if every environment refuses the tree; None if one accepts
+    it."""
     first: CelTypeError | None = None
     for environment in environments:
         try:

@@ -1,8 +1,8 @@
-"""Whole files: the user guide's objects in, objects that Kubernetes accepts out.
+"""Converts whole files with the user guide's objects to objects that Kubernetes accepts.
 
-Documents that need no change come back byte for byte, also where a valid object means something
-that its author may not want (a warning says so); in the others, comments and the order of keys
-are kept. A second conversion changes nothing.
+Documents that need no change are returned byte for byte, even if a valid object means something
+that its author may not want (a warning says so). In the others, comments and the order of keys are
+kept. A second conversion changes nothing.
 """
 
 from collections.abc import Callable
@@ -29,10 +29,10 @@ _KINDS: Final[dict[str, Callable[[Mapping, ConversionNotes], None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One change or one thing to know, and where."""
+    """One change or warning, and its object."""
 
     document: int
-    """From 1, in the order of the file."""
+    """Number of the document in the file, from 1."""
     object: str
     """Kind and name, such as ``ResourceSlice/node-01``."""
     text: str
@@ -45,19 +45,19 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """The converted stream, and what was changed and why."""
+    """The converted stream, and the changes with their reasons."""
 
     text: str
     notes: tuple[Note, ...]
     objects: tuple[Any, ...]
-    """Content of every document that holds one, as dicts and lists."""
+    """Content of every document that is not empty, as dicts and lists."""
 
 
 def convert(text: str) -> Conversion:
-    """The valid form of a stream of YAML documents (JSON is YAML too).
+    """The valid form of a stream of YAML documents (JSON is also YAML).
 
     Raises:
-        InvalidInputError: not YAML, or an object that can't be made valid; says which.
+        InvalidInputError: not YAML, or an object can't be made valid; it names the object.
     """
     parts, notes, objects = list[str](), list[Note](), list[Any]()
     for number, document in enumerate(yaml_adapter.split(text), start=1):
@@ -66,7 +66,7 @@ def convert(text: str) -> Conversion:
             found = _converted(content, number)
             changed = any(not note.is_warning for note in found)
             if changed:
-                yaml_adapter.load(document)  # a key that stands twice would vanish in what follows
+                yaml_adapter.load(document)  # later steps would lose a duplicate key
             if content is not None:
                 objects.append(yaml_adapter.plain(content))
         except InvalidInputError as error:
@@ -77,7 +77,7 @@ def convert(text: str) -> Conversion:
 
 
 def _converted(content: Any, number: int) -> list[Note]:
-    """Convert ``content`` in place, items of a List one by one."""
+    """Convert ``content`` in place; the items of a List one by one."""
     if not isinstance(content, dict):
         return []
     items = content.get("items")
@@ -113,7 +113,7 @@ def _convert_object(content: Mapping, notes: ConversionNotes) -> None:
 
 
 def _convert_version(content: Mapping, notes: ConversionNotes) -> bool:
-    """Bring the API version to v1; False if the object is of another group or version."""
+    """Change the API version to v1; False if the object has another group or version."""
     found = str(content.get("apiVersion", ""))
     group, version = found[: len(_GROUP)], found[len(_GROUP) :]
     if group != _GROUP:

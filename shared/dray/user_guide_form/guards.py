@@ -1,10 +1,10 @@
 """Guards: a device without an attribute does not match, instead of failing the pod.
 
-A guard is ``has(x)`` put before the smallest boolean term that reads ``x`` in a positive
-place, that is below ``&&``, ``||`` and the branches of ``?:`` only. So ``!(x == "a")`` and
-``x != "a"`` become ``has(x) && …`` as well: a device that lacks ``x`` is never selected by a
-negation, as it would not be if Kubernetes had only called the term an error. Attributes that
-are quantities written as strings get a second guard, ``isQuantity(x)``.
+A guard is ``has(x)`` before the smallest boolean term that reads ``x`` in a positive place, that
+is, only below ``&&``, ``||`` and the branches of ``?:``. So ``!(x == "a")`` and ``x != "a"`` also
+become ``has(x) && …``: a negation never selects a device that lacks ``x``. That agrees with
+Kubernetes, where the term is an error and does not select the device, either. Attributes that are
+quantities written as strings get a second guard, ``isQuantity(x)``.
 """
 
 from dray.api.names import DRIVER
@@ -15,18 +15,18 @@ from dray.user_guide_form.paths import attribute, capacity, has
 from dray.user_guide_form.vocabulary import ATTRIBUTES
 
 Present = frozenset[tuple[str, str]]
-"""Field and name of what is known to be present."""
+"""Field and name of each read that is known to be present."""
 
 
 def guarded(root: Expr, wanted: Present) -> tuple[Expr, list[Expr]]:
-    """``root`` with guards for the reads in ``wanted``, and the guards that were added."""
+    """``root`` with guards for the reads in ``wanted``, and the added guards."""
     added: list[Expr] = []
     terms = _terms(root, wanted, frozenset(), added)
     return _chain("&&", terms, root), added
 
 
 def _terms(node: Expr, wanted: Present, known: Present, added: list[Expr]) -> list[Expr]:
-    """``node`` as terms of an ``&&`` chain, each behind its guards."""
+    """``node`` as terms of an ``&&`` chain, each after its guards."""
     match node:
         case tree.Logical(operator="&&"):
             terms: list[Expr] = []
@@ -52,7 +52,7 @@ def _terms(node: Expr, wanted: Present, known: Present, added: list[Expr]) -> li
 
 
 def _shared_guards(node: Expr, wanted: Present, known: Present, added: list[Expr]) -> list[Expr]:
-    """Guards that every alternative needs, stated once before all of them."""
+    """Guards that every alternative needs. They are put once before all alternatives."""
     needed = _needed(node)
     guards = [
         guard
@@ -65,7 +65,7 @@ def _shared_guards(node: Expr, wanted: Present, known: Present, added: list[Expr
 
 
 def _needed(node: Expr) -> Present:
-    """What must be present for ``node`` to be true."""
+    """The reads that must be present for ``node`` to be true."""
     match node:
         case tree.Logical(operator="&&"):
             return frozenset().union(*map(_needed, node.terms))
@@ -78,7 +78,7 @@ def _needed(node: Expr) -> Present:
 
 
 def _is_condition(node: Expr) -> bool:
-    """Whether ``node`` is a bool by its form."""
+    """Whether the form of ``node`` shows that it is a bool."""
     match node:
         case tree.Logical() | tree.Has() | tree.Literal(kind="bool"):
             return True

@@ -11,7 +11,8 @@ _FIELDS: Final = {"Capacity": "capacity", "Allocatable": "allocatable"}
 
 
 def convert_node(content: Mapping, notes: ConversionNotes) -> None:
-    """A Node, in place: fields are written small, and strict validation refuses others."""
+    """Convert a Node in place: field names become lower case, because strict validation refuses
+    others."""
     status = content.get(_HEADING)
     if not isinstance(status, dict) or "status" in content:
         return

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class ConversionNotes:
-    """Collected while one object is converted."""
+    """The notes of the conversion of one object."""
 
     changes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -18,8 +18,8 @@ class ConversionNotes:
     def is_user_guide_form(self) -> bool:
         """Whether something had to change for Kubernetes to accept the object.
 
-        What is valid already stays byte for byte, also where it means something other than its
-        author may think: that is worth a warning, and the author's to change.
+        An object that is already valid stays byte for byte, even if it means something else than
+        its author may think. It gets a warning, and the author may change it.
         """
         return bool(self.changes)
 

@@ -1,4 +1,4 @@
-"""The rows of the dialect, applied to a tree."""
+"""Applies the rows of the dialect's table to a tree."""
 
 from dray.api.names import DRIVER
 from dray.cel.errors import CelCompileError, nearest
@@ -26,12 +26,13 @@ class UserGuideDialectError(CelCompileError):
 
 
 def uses_user_guide_dialect(root: Expr) -> bool:
-    """Whether the tree reads a device as the user guide does, or calls a function only it has."""
+    """Whether the tree reads a device as in the user guide, or calls a function that only the user
+    guide has."""
     return _is_user_guide_dialect(root, is_value=True)
 
 
 def is_bare_value(root: Expr) -> bool:
-    """Whether the tree is one read of a device, in either dialect, and nothing more."""
+    """Whether the tree is only one read of a device, in either dialect."""
     value: Expr | None = root
     if isinstance(root, tree.Call) and root.function in (_GO_NAME, _CEL_NAME):
         value = root.target
@@ -53,7 +54,7 @@ def _is_user_guide_dialect(node: Expr, *, is_value: bool) -> bool:
 
 
 def _reads_value(parent: Expr, child: Expr) -> bool:
-    """Whether ``parent`` uses ``child`` as a plain value, which a map of DRA never is."""
+    """Whether ``parent`` uses ``child`` as a plain value. A DRA map is never used as one."""
     match parent:
         case tree.Select() | tree.Has() | tree.Bind() | tree.Macro():
             return False
@@ -82,7 +83,7 @@ def _leaf(node: Expr) -> tuple[str, str] | None:
 
 
 class Rewriter:
-    """Rewrites one expression, and keeps what it changed and which facts it now reads."""
+    """Rewrites one expression. Remembers the changes, and the facts that it now reads."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -93,7 +94,7 @@ class Rewriter:
         """``node`` in the DRA dialect.
 
         Raises:
-            UserGuideDialectError: an unknown name, or a quantity compared as it is.
+            UserGuideDialectError: an unknown name, or a quantity that is compared unconverted.
         """
         leaf = _leaf(node)
         if leaf:
@@ -112,7 +113,7 @@ class Rewriter:
         return self._below(node)
 
     def refuse_bare_values(self, node: Expr) -> None:
-        """Refuse an attribute in place of a condition: none of the user guide's is a bool.
+        """Refuse an attribute in place of a condition: no attribute of the user guide is a bool.
 
         Raises:
             UserGuideDialectError: there is one.
@@ -131,7 +132,7 @@ class Rewriter:
                 self.refuse_bare_values(condition)
 
     def _below(self, node: Expr) -> Expr:
-        """The same node over rewritten children, where they are values."""
+        """The same node, with rewritten children if they are values."""
 
         def change(child: Expr) -> Expr:
             keep = _leaf(child) is not None and not _reads_value(node, child)
@@ -190,7 +191,7 @@ class Rewriter:
         return self._changed(node, call, why)
 
     def _measured(self, child: Expr) -> Expr:
-        """Target or argument of a method of quantities."""
+        """The target or an argument of a quantity's method."""
         field, name = _leaf(child) or ("", "")
         kind = ATTRIBUTES.get(name, "") if field == "attributes" else ""
         if kind in _IN_WORDS:
@@ -199,7 +200,8 @@ class Rewriter:
         return self._changed(child, paths.quantity(value), _IS_TEXT) if kind else value
 
     def _membership(self, node: tree.Binary, right: Expr) -> Expr:
-        """``"model" in device.attributes``: in the user guide, an attribute of the driver."""
+        """``"model" in device.attributes``: in the user guide, this tests an attribute of the
+        driver."""
         match node.left, right:
             case (
                 tree.Literal(value=str() as name),
@@ -224,7 +226,7 @@ class Rewriter:
             raise self._fail(f"{what}: write {unparse(side)}.{_GO_NAME}()", side)
 
     def _refuse_unordered(self, node: tree.Binary) -> None:
-        """Comparisons of a text with a number, which would fail on every device."""
+        """Refuse comparisons of a text with a number. They would fail on every device."""
         for side, other in ((node.left, node.right), (node.right, node.left)):
             field, name = _leaf(side) or ("", "")
             kind = ATTRIBUTES.get(name) if field == "attributes" else None

@@ -1,8 +1,9 @@
 """The selector that an annotated pod gets when it writes none (user guide §5.6).
 
-Seven clauses in the user guide's order, each preceded by a guard, so that a device which lacks what
-the clause reads does not match; unguarded, it would stop the scheduling of the whole pod.
-The clauses are built as trees: whatever a user wrote stays inside its string literal.
+It has seven clauses in the user guide's order. A guard precedes each, so that a device which lacks
+the value that the clause reads does not match. Without the guard, such a device would stop the
+scheduling of the whole pod. The clauses are built as trees, so text from a user always stays inside
+its string literal.
 """
 
 from dray.api.quantities import Quantity, quantity_of
@@ -19,11 +20,11 @@ def generated_selector(
     vram_bytes: int | None = None,
     qos: str | None = None,
 ) -> str:
-    """The selector of a pod's annotations; what is None (or empty) adds no clause.
+    """The selector for a pod's annotations. A value that is None (or empty) adds no clause.
 
-    ``tflops`` and ``vram_bytes`` are compared with the card's physical capacity, also where
-    the pool is oversubscribed: a device never gives one pod more than it has. A device must always
-    be Running and not used by another owner.
+    ``tflops`` and ``vram_bytes`` are compared with the card's physical capacity, even if the pool
+    is oversubscribed: a device never gives one pod more than it has. A device must always be
+    Running and not used by another owner.
     """
     terms: list[Expr] = []
     terms += _equals("model", model)
@@ -37,7 +38,7 @@ def generated_selector(
 
 
 def pool_selector(pool: str) -> str:
-    """Only the clause that keeps a pod in its pool: it is also added to a custom expression."""
+    """Only the clause that keeps a pod in its pool. It is also added to a custom expression."""
     return unparse(tree.Logical("&&", tuple(_always_equals("pool_name", pool))))
 
 

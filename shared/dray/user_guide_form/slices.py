@@ -19,7 +19,7 @@ _POOL_NAME: Final = "pool_name"
 
 
 def convert_slice(content: Mapping, notes: ConversionNotes) -> None:
-    """A ResourceSlice, in place. Pools and capacities only where the driver is dray's."""
+    """Convert a ResourceSlice in place; pools and capacities only if the driver is dray's."""
     spec = content.get("spec")
     if not isinstance(spec, dict):
         return
@@ -80,7 +80,7 @@ def _set_capacities(devices: list[Mapping], notes: ConversionNotes) -> None:
 
 
 def _shared_capacities(devices: list[Mapping]) -> Iterator[tuple[str, Mapping]]:
-    """Words for the device, and its capacities, of each that several pods may share."""
+    """For each device that several pods may share, words for it and its capacities."""
     for device in devices:
         capacity = device.get("capacity")
         if device.get("allowMultipleAllocations") is True and isinstance(capacity, dict):
@@ -88,7 +88,7 @@ def _shared_capacities(devices: list[Mapping]) -> Iterator[tuple[str, Mapping]]:
 
 
 def _warn(spec: Mapping, devices: list[Mapping], notes: ConversionNotes) -> None:
-    """Notes on a slice that Kubernetes accepts without a change."""
+    """Add warnings about a slice that Kubernetes accepts without a change."""
     pool, node = spec.get("pool"), spec.get("nodeName")
     if isinstance(pool, dict) and node and pool.get("name") != node:
         notes.warn(
@@ -108,7 +108,8 @@ def _warn(spec: Mapping, devices: list[Mapping], notes: ConversionNotes) -> None
 def _sell_virtually(
     capacity: Mapping, physical: str, virtual: str, device: str, notes: ConversionNotes
 ) -> None:
-    """Give the pair its request policies: only the virtual one is consumed, never for nothing."""
+    """Set the request policies of the pair: only the virtual capacity is consumed, and every claim
+    consumes some of it."""
     amount = capacity.get(physical)
     if not isinstance(amount, dict) or "value" not in amount:
         return

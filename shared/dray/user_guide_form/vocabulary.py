@@ -1,4 +1,4 @@
-"""The names that the user guide gives to devices (§5.2, §5.3), and why some others are refused."""
+"""The user guide's names for values of devices (§5.2, §5.3), and why other names are refused."""
 
 from typing import Final
 
@@ -39,4 +39,4 @@ REFUSED: Final = {
     "tflops_limit": _LIMIT,
     "vram_limit": _LIMIT,
 }
-"""Names that a reader of the user guide may try, with the user guide's reason against them."""
+"""Names that a reader of the user guide may try, and the user guide's reasons against them."""

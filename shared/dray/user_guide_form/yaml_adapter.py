@@ -33,7 +33,7 @@ class YamlError(InvalidInputError):
 
 
 class _NewSequence(CommentedSeq):
-    """A sequence that was not in the text: what it holds moves in by its dash."""
+    """A sequence that was not in the text. Its dash indents its content."""
 
 
 class _Representer(RoundTripRepresenter):
@@ -41,7 +41,7 @@ class _Representer(RoundTripRepresenter):
 
 
 class _Constructor(RoundTripConstructor):
-    """Leaves dates the text that they are to Kubernetes."""
+    """Keeps dates as text, as Kubernetes does."""
 
 
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", RoundTripConstructor.construct_yaml_str)
@@ -49,8 +49,8 @@ _Representer.add_representer(_NewSequence, RoundTripRepresenter.represent_list)
 
 
 def split(text: str) -> list[str]:
-    """The documents of a stream as text, each with the ``---`` that begins it, if one does, and
-    the ``...`` that ends it."""
+    """The documents of a stream as text, each with the ``---`` and ``...`` around it, if there are
+    any."""
     starts = [match.start() for match in _SEPARATOR.finditer(text)]
     ends = [match.end() for match in _END.finditer(text)]
     bounds = sorted({0, *starts, *ends, len(text)})
@@ -58,13 +58,13 @@ def split(text: str) -> list[str]:
 
 
 def load(document: str, *, strict: bool = True) -> Any:
-    """The content of one document, as ``split`` gives it; None if it holds nothing.
+    """The content of one document from ``split``; None if it is empty.
 
-    Without ``strict``, of keys that stand twice the first counts.
+    Without ``strict``, the first of duplicate keys is used.
 
     Raises:
         YamlError: not YAML, with line and column within the document; or its aliases make it a
-            thousand times what was written, or endless.
+            thousand times as large as its text, or endless.
     """
     yaml = _yaml(document)
     yaml.allow_duplicate_keys = not strict
@@ -75,7 +75,7 @@ def load(document: str, *, strict: bool = True) -> Any:
     except YAMLError as error:
         raise YamlError(f"not YAML: {_in_one_line(error)}") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        # Errors of the library itself, such as for a tag !!int before another type.
+        # Errors in the library itself, for example for a tag !!int before another type.
         raise YamlError(f"a value is not what its tag says: {_in_one_line(error)}") from error
     plain(content)
     return content
@@ -120,7 +120,7 @@ def quoted(text: str) -> str:
 
 
 def like(text: str, original: str) -> str:
-    """``text`` in the style of ``original``: as a literal block where that was one."""
+    """``text`` in the style of ``original``: a literal block if ``original`` was one."""
     if isinstance(original, LiteralScalarString) or "\n" in text:
         found: str = LiteralScalarString(text)
         return found
@@ -128,7 +128,7 @@ def like(text: str, original: str) -> str:
 
 
 def append(target: Mapping, key: str, value: Any) -> None:
-    """Put ``key`` last; comments that stood behind the last value stay behind it all."""
+    """Put ``key`` last. Comments that were after the last value stay at the end."""
     before = _last_leaf(target)
     target[key] = value
     after = _last_leaf(target)
@@ -146,7 +146,7 @@ def append(target: Mapping, key: str, value: Any) -> None:
 
 
 def _last_leaf(node: Mapping) -> tuple[CommentedMap, str] | None:
-    """The mapping and key of the value that is written last below ``node``."""
+    """The mapping and key of the last value below ``node`` in the text."""
     while isinstance(node, CommentedMap) and node:
         key, value = list(node.items())[-1]
         if not isinstance(value, CommentedMap) or not value or value.fa.flow_style():
@@ -156,7 +156,7 @@ def _last_leaf(node: Mapping) -> tuple[CommentedMap, str] | None:
 
 
 def insert_after(target: Mapping, after: str, key: str, value: Any) -> None:
-    """Put ``key`` behind ``after``, or first where ``after`` is absent."""
+    """Put ``key`` after ``after``, or first if ``after`` is absent."""
     at = list(target).index(after) + 1 if after in target else 0
     if at == len(target):
         append(target, key, value)
@@ -167,7 +167,7 @@ def insert_after(target: Mapping, after: str, key: str, value: Any) -> None:
 
 
 def rename(target: Mapping, old: str, new: str, value: Any) -> None:
-    """Replace key ``old`` by ``new`` in its place, its comments kept."""
+    """Replace key ``old`` by ``new`` in the same place, and keep its comments."""
     at = list(target).index(old)
     comment = target.ca.items.pop(old, None) if isinstance(target, CommentedMap) else None
     del target[old]
@@ -182,10 +182,11 @@ def rename(target: Mapping, old: str, new: str, value: Any) -> None:
 def plain(content: Any) -> Any:
     """``content`` as dicts, lists and plain scalars, for JSON.
 
-    Scalars mean what they mean to kubectl, which reads YAML 1.1: ``on`` is true, ``0644`` octal.
+    Scalars have the same meaning as in kubectl, which reads YAML 1.1: ``on`` is true, ``0644`` is
+    octal.
 
     Raises:
-        YamlError: aliases blow it up.
+        YamlError: aliases make it too large.
     """
     return _plain(content, itertools.count(), 0)
 
@@ -225,7 +226,7 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _indent_comments(node: Any, by: int, moved: set[int]) -> None:
-    """Move comments by as many columns as what they stand at has moved, each once."""
+    """Move each comment once, by as many columns as the text next to it has moved."""
     if not isinstance(node, (CommentedMap, CommentedSeq)):
         return
     inner = by + 2 if isinstance(node, _NewSequence) else by
@@ -259,12 +260,12 @@ def _yaml(document: str) -> YAML:
 
 
 def _without_separator(document: str) -> str:
-    # Blanked out, not cut off: error messages count columns.
+    # Replaced by blanks, not removed: error messages count columns.
     return _SEPARATOR.sub("   ", document, count=1) if document.startswith("---") else document
 
 
 def _indents_sequences(document: str) -> bool:
-    """Whether the items of the first sequence stand deeper than their key."""
+    """Whether the items of the first sequence are indented more than their key."""
     for key, item in _pairs(document):
         return len(item) - len(item.lstrip()) > len(key) - len(key.lstrip())
     return False

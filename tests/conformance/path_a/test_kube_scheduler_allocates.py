@@ -193,7 +193,7 @@ async def test_an_unhealthy_card_is_not_allocated(
     ("asked", "scheduler", "says"),
     [
         ({}, names.DRAY_SCHEDULER, "leave spec.schedulerName out, or name a pool that dray owns"),
-        ({"dra_enabled": "false"}, "", "which gives GPUs to claims alone"),
+        ({"dra_enabled": "false"}, "", "which gives GPUs only to claims"),
     ],
 )
 async def test_what_only_dray_could_do_is_refused(

@@ -310,7 +310,7 @@ def test_a_second_stack_of_the_same_name_is_refused_with_how_to_use_the_first(
     stack: dict[str, Any],
 ) -> None:
     output = dray("up", "--detach", "--stack", stack["name"], code=1)
-    assert "runs already" in output
+    assert "is already running" in output
     assert f"export KUBECONFIG={stack['kubeconfig']}" in output
 
 

@@ -35,7 +35,7 @@ from dray_allocator.devices.visible_devices import visible_devices
 from dray_allocator.nodes.predicates import fits
 from dray_allocator.nodes.tie_break import tie
 from dray_allocator.placement.choice import CONNECTED_NODES
-from dray_allocator.placement.class_search import NodeSearch
+from dray_allocator.placement.class_search import ClassSearch
 from dray_allocator.placement.fast_path import table_nodes as choosing
 from dray_allocator.placement.fast_path.table_choice import choose, index_of
 from dray_allocator.placement.node_equivalence_cache import node_of
@@ -318,7 +318,7 @@ def test_the_fast_path_decides_what_the_full_search_decides(
         world.node(world.a_node(name, cpu_milli=random.choice((1_000, 64_000))))
     state, domain = world.state, world.state.domains["pool"]
     for number in range(8):
-        domain.fence = None  # Nobody decides meanwhile.
+        domain.serving_since = None  # Nobody decides meanwhile.
         pod = world.a_pod(f"p{number}", needs=PodNeeds(cpu_milli=random.choice((0, 600))))
         pod = two_claims(world, pod, random)
         world.submit(pod, a_spec(random))
@@ -327,7 +327,7 @@ def test_the_fast_path_decides_what_the_full_search_decides(
             expected = FullSearch(state, want).answer()
             assert chosen(state, want) == expected
             if want.pattern.placement.topology != HARD:
-                in_full = NodeSearch(state, domain, _in_full(want)).choice()
+                in_full = ClassSearch(state, domain, _in_full(want)).choice()
                 assert (in_full is None) == (expected is None)
         world.serve()
     assert not world.oversold()
@@ -348,7 +348,7 @@ def test_both_place_pods_without_devices_by_the_load_of_the_nodes(
     for number in range(random.randint(0, 6)):
         world.submit(world.a_pod(f"p{number}"), world.ask(random.choice(("100", "312")), "1Gi"))
     state, domain = world.state, world.state.domains["pool"]
-    domain.fence = None  # Nobody decides meanwhile.
+    domain.serving_since = None  # Nobody decides meanwhile.
     pod = world.a_pod("task", needs=PodNeeds(cpu_milli=1))
     world.submit(pod, ClaimSpec(()))
     want = wanted(state, "pool", pod)
@@ -360,4 +360,4 @@ def test_both_place_pods_without_devices_by_the_load_of_the_nodes(
 
     expected = min(nodes, key=key)
     assert choose(state, domain, want).node == expected
-    assert NodeSearch(state, domain, _in_full(want)).choice().node == expected
+    assert ClassSearch(state, domain, _in_full(want)).choice().node == expected

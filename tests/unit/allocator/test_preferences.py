@@ -131,7 +131,7 @@ def test_they_get_what_a_search_of_every_node_gives(make_world, mode, seed):
     for number in range(3):
         pod = world.a_pod(f"asks-{number}", needs=PodNeeds(cpu_milli=random.choice((0, 2_000))))
         world.tick()
-        domain.fence = None  # Nobody decides meanwhile.
+        domain.serving_since = None  # Nobody decides meanwhile.
         world.submit(pod, some_spec(random))
         want = wanted(state, "pool", pod)
         choice = choose(state, domain, want)

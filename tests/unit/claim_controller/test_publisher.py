@@ -232,7 +232,7 @@ async def test_what_was_not_published_without_a_bus_is_published_later(
         cache.apply(SLICES, Changed(obj))
 
     async def away(batches: Iterable[Sequence[Outgoing]], **_: object) -> list[int | DrayError]:
-        error = BusUnavailableError("there is no connection to NATS just now")
+        error = BusUnavailableError("there is no connection to NATS now")
         if raises:
             raise error
         return [error for _ in next(iter(batches))]

@@ -73,7 +73,7 @@ def test_of_many_the_rarer_are_only_counted_and_data_has_them_all() -> None:
     )
     learned = {"fast": Learned(version=1, classes=CLASSES, pods=pods)}
 
-    assert learned_findings(learned)[0].more[-1] == "and 2 rarer; --output json has all"
+    assert learned_findings(learned)[0].more[-1] == "and 2 rarer pods; --output json lists all"
     shown = as_json(learned)["fast"]
     assert [one["cpu_milli"] for one in shown["pods"]] == [*range(10, 0, -1)]
     assert sum(one["share"] for one in shown["pods"]) == 1.0

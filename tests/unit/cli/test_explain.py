@@ -46,7 +46,7 @@ async def test_gpus_of_large_clusters_are_not_evaluated_for_kube_schedulers_pods
 
     evaluated = await reasons(MOST_GPUS)
     assert await reasons(MOST_GPUS + 1) == [
-        "the cluster has 4001 GPUs; more than 4000 are evaluated with --devices alone"
+        "the cluster has 4001 GPUs; more than 4000 are evaluated only with --devices"
     ]
     assert await reasons(MOST_GPUS + 1, math.inf) == evaluated
 

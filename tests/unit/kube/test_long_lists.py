@@ -1,4 +1,4 @@
-"""A long list is decoded object by object; what is in one of them is its own matter."""
+"""A long list is decoded object by object; the content of one object does not affect the others."""
 
 import asyncio
 from collections.abc import Callable

@@ -221,7 +221,7 @@ def test_socket_names_are_the_kubelets_and_get_shorter_when_they_must(tmp_path):
     assert len(str(endpoint_socket(long, driver, "0123abcd"))) <= 107
     assert registration_socket(long, driver, "0123abcd").name.endswith("-0123abcd-reg.sock")
     for too_long in (endpoint_socket, registration_socket):
-        with pytest.raises(InvalidInputError, match="at most 107 are possible: choose a shorter"):
+        with pytest.raises(InvalidInputError, match="the limit is 107: choose a shorter"):
             too_long(path("/" + "x" * 110), driver, "1a")
 
 

@@ -151,7 +151,7 @@ async def test_an_error_that_nobody_foresaw_is_the_answer_of_its_claim_alone(tmp
         patched.setattr(kube, "get", odd_get)
         answers = await agent.prepare(refs)
     assert isinstance(answers[fine.uid], PreparedClaim)
-    assert str(answers[odd.uid]).startswith("claim ns/odd: unforeseen error of the node-agent")
+    assert str(answers[odd.uid]).startswith("claim ns/odd: unexpected error in the node-agent")
     assert agent.failures == 1
 
     async def odd_remove(self, uid, **more):
@@ -162,5 +162,5 @@ async def test_an_error_that_nobody_foresaw_is_the_answer_of_its_claim_alone(tmp
         patched.setattr(PreparedClaims, "remove", odd_remove)
         errors = await agent.unprepare(refs)
     assert errors[fine.uid] == ""
-    assert errors[odd.uid].startswith("claim ns/odd: unforeseen error of the node-agent")
+    assert errors[odd.uid].startswith("claim ns/odd: unexpected error in the node-agent")
     assert await agent.unprepare(refs) == {odd.uid: "", fine.uid: ""}

@@ -52,7 +52,7 @@ def prepared(made):
     [
         (claim(allocated=False), "is not allocated"),
         (claim(result(driver="other.example")), "holds no device of driver"),
-        (claim(result(pool="n2")), "which are not of node n1"),
+        (claim(result(pool="n2")), "which are not on node n1"),
         (claim(result("gpu-absent")), "has no such GPU"),
     ],
 )

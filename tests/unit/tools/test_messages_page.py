@@ -49,7 +49,7 @@ def test_fields_have_their_type_default_and_docstring() -> None:
     assert list(fields)[:4] == ["revision", "deleted", "node", "counted_pods"]
     assert fields["counted_pods"].type == "tuple[str, ...]"
     assert fields["counted_pods"].default == "`()`"
-    assert fields["counted_pods"].meaning == "UIDs of dray's pods that the sum contains."
+    assert fields["counted_pods"].meaning == "UIDs of dray's pods whose requests are in the sum."
     assert fields["node"].default == ""
     assert "facts_sequence" in {field.name for field in fields_of(Decided)}
 

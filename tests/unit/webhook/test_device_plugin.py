@@ -118,7 +118,7 @@ def test_pools_of_kube_scheduler_give_gpus_to_claims_alone(cluster):
     cluster.server(allocating_scheduler=True)
     cluster.pool("theirs", owner="kube-scheduler")
     message = cluster.errors({P + "gpupool": "theirs", P + "dra-enabled": "false"})
-    assert "gives GPUs to claims alone" in message
+    assert "gives GPUs only to claims" in message
 
 
 @pytest.mark.parametrize("wish", ["limit", "annotations", "share"])

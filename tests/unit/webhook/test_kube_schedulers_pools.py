@@ -80,7 +80,7 @@ def test_drays_scheduler_is_refused_there(theirs):
 def test_without_dra_it_is_refused_there(theirs):
     message = theirs.errors({**OWNED, P + "dra-enabled": "false"})
 
-    assert "which gives GPUs to claims alone: leave the annotation out" in message
+    assert "which gives GPUs only to claims: leave the annotation out" in message
 
 
 def test_where_nobody_allocates_its_pods_are_refused(theirs):

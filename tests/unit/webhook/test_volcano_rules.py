@@ -123,7 +123,7 @@ def test_a_group_stays_in_a_queue_that_was_closed(queues: Queues) -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"minMember": 10_000}, "4096 pods at most are decided together"),
+        ({"minMember": 10_000}, "at most 4096 pods are decided together"),
         ({"minTaskMember": {"ps": -1}}, "spec.minTaskMember.ps is -1: expected 0 or more"),
         (
             {"networkTopology": {"highestTierAllowed": 1, "highestTierName": "rack"}},

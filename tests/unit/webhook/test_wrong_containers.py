@@ -65,7 +65,7 @@ def test_every_error_is_numbered(cluster):
 def test_one_annotation_says_what_containers_get(cluster):
     message = cluster.errors({**gives(main=1), P + "container-gpu-count": '{"main": 1}'}, **SPEC)
 
-    assert "say both what containers get" in message
+    assert "both say what containers get" in message
 
 
 def test_counts_are_numbers(cluster):

@@ -1,9 +1,9 @@
-"""``dray doctor --deep``: what logs, facts, replicas and claim statuses say, side by side.
+"""``dray doctor --deep``: compares decision logs, facts, replicas and claim statuses.
 
 * ``snapshot``: the state of all sides, and how it is read
-* ``compare``: where two of them differ; pure
-* ``claims``: what a claim's log and its status say of each other; pure
-* ``differences``: a difference as data, and as a person reads it
-* ``learned``: what FragmentationAware decides by; pure
+* ``compare``: where two sides differ; pure
+* ``claims``: compares a claim's decision log with its status; pure
+* ``differences``: a difference as data and as text
+* ``fragmentation_data``: the data that FragmentationAware uses; pure
 * ``run``: compares two snapshots, so that writes in progress are not reported
 """

@@ -1,4 +1,4 @@
-"""What a claim's decision log and its status say of each other. Pure."""
+"""Compares the decision log of each claim with the claim's status. Pure."""
 
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ class _Verdict:
 
 
 def log_and_status(snapshot: ClusterSnapshot, stale: Container[str]) -> Iterator[Difference]:
-    """For every claim in a log, or allocated where a log must know of it. Where the fact is
-    ``stale``, the log is behind for no other reason."""
+    """Differences of claims that are in a log, or whose allocation must be in one. If a claim's
+    fact is ``stale``, that is why its log is behind: then this is no difference of its own."""
     for domain in snapshot.state.domains.values():
         for uid, reservation in sorted(domain.current.claims.items()):
             written = snapshot.claims.get(uid)
@@ -78,7 +78,7 @@ def _unallocated(
     if with_void(written.claim, given_up).void >= reservation.attempt:
         return _Verdict("void-not-noted", _BOOKS, _SEE_REPLICA)
     if given_up is not None and given_up.attempt >= reservation.attempt:
-        return None  # see ``refused``
+        return None  # reported by ``refused``
     if reservation.stage is Stage.COMMITTED:
         return _Verdict(
             "allocation-cleared",
@@ -101,7 +101,7 @@ def _allocated_although_over(
     snapshot: ClusterSnapshot, reservation: Reservation, allocation: Allocation
 ) -> _Verdict | None:
     if _may_be_of_scheduler(snapshot, allocation):
-        return None  # kube-scheduler's, from when the pool was its own
+        return None  # allocated by kube-scheduler while it owned the pool
     if _shares(allocation.devices) == _shares(reservation.allocation.devices):
         return _Verdict("allocated-although-voided", _STATUS_COUNTS, _REMAKE)
     return _Verdict("another-allocation", _STATUS_COUNTS, _REMAKE)
@@ -139,7 +139,7 @@ def _kubernetes_says(written: ClaimStatus | None) -> Side:
 
 
 def refused(snapshot: ClusterSnapshot) -> Iterator[Difference]:
-    """Claims that Kubernetes keeps from being allocated, and what is kept for them."""
+    """Claims whose allocation Kubernetes refuses, and the devices that are reserved for them."""
     for uid, given_up in sorted(snapshot.given_up.items()):
         written = snapshot.claims.get(uid)
         if not given_up.message or written is None:
@@ -159,8 +159,8 @@ def refused(snapshot: ClusterSnapshot) -> Iterator[Difference]:
 
 
 def _unknown_to(snapshot: ClusterSnapshot, domain: str) -> Iterator[Difference]:
-    """Claims younger than a log that was never trimmed, allocated on the domain's own nodes, and
-    in no log: nobody has decided that."""
+    """Claims that are in no log, are allocated on the domain's own nodes, and are younger than its
+    untrimmed log: no allocator decided their allocations."""
     log = snapshot.logs[domain]
     if not log.whole:
         return
@@ -196,7 +196,7 @@ def _may_be_of_scheduler(snapshot: ClusterSnapshot, allocation: Allocation) -> b
 
 
 def _lives_elsewhere(snapshot: ClusterSnapshot, domain: str, uid: str) -> bool:
-    """Whether another pool's log has the claim's last word."""
+    """Whether the claim's reservation in another pool's log is the one that counts."""
     return any(
         (other := each.current.claims.get(uid)) is not None and other.stage is not Stage.OVER
         for each in snapshot.state.domains.values()
@@ -205,7 +205,7 @@ def _lives_elsewhere(snapshot: ClusterSnapshot, domain: str, uid: str) -> bool:
 
 
 def _shares(devices: tuple[AllocatedDevice, ...]) -> list[tuple[object, ...]]:
-    """Devices and amounts per request, whatever the amounts' notation."""
+    """Devices and amounts per request, independent of the amounts' notation."""
     return sorted((one.id, one.request, _amounts(one)) for one in devices)
 
 

@@ -1,4 +1,4 @@
-"""Where two sides differ: bus and Kubernetes, replicas and logs, devices and their users. Pure."""
+"""Compares bus with Kubernetes, replicas with logs, and devices with their users. Pure."""
 
 from collections.abc import Iterator
 
@@ -35,8 +35,8 @@ _RESTART = (
 
 
 def differences(snapshot: ClusterSnapshot, *, floor: int) -> list[Difference]:
-    """All differences of a snapshot. ``floor``: sequence of a fact that every replica must have
-    applied so far."""
+    """All differences in a snapshot. ``floor``: the sequence of a fact that every replica must
+    have applied by now."""
     stale = dict(_facts_and_claims(snapshot))
     return [
         *_double_allocations(snapshot),
@@ -49,15 +49,15 @@ def differences(snapshot: ClusterSnapshot, *, floor: int) -> list[Difference]:
 
 
 def _double_allocations(snapshot: ClusterSnapshot) -> Iterator[Difference]:
-    """Devices whose claims use more than they have."""
-    for sale in double_allocations(snapshot.state):
+    """Devices of which claims together use more than the device has."""
+    for double in double_allocations(snapshot.state):
         yield Difference(
             "double-allocation",
-            f"device {sale.device.device} on {sale.device.pool}",
-            (f"{sale.device.device} on {sale.device.pool}",),
+            f"device {double.device.device} on {double.device.pool}",
+            (f"{double.device.device} on {double.device.pool}",),
             (
-                Side("slice", sale.detail),
-                *(_user(snapshot, uid) for uid in sale.claim_uids),
+                Side("slice", double.detail),
+                *(_user(snapshot, uid) for uid in double.claim_uids),
             ),
             "all sides: the claims together get more than the device has. If the pool's oversell "
             "ratio was lowered, running pods continue, and no new pod gets these devices",
@@ -75,7 +75,7 @@ def _user(snapshot: ClusterSnapshot, uid: str) -> Side:
 
 
 def _facts_and_claims(snapshot: ClusterSnapshot) -> Iterator[tuple[str, Difference]]:
-    """Claims that the bus shows otherwise than Kubernetes has them, by uid."""
+    """Claims whose facts differ from the objects in Kubernetes, by uid."""
     facts = snapshot.state.facts.claims
     ours = [uid for uid, written in snapshot.claims.items() if _is_compared(written.claim)]
     for uid in sorted({*facts, *ours}):
@@ -116,11 +116,11 @@ def _old_fact(
 
 
 def _differing(one: Claim | None, other: Claim | None) -> tuple[str, ...]:
-    """The fields that differ; of a claim that one side lacks, its existence."""
+    """The fields that differ; ``uid`` if only one side has the claim."""
     if one is None or other is None:
         return () if one is other else ("uid",)
     if other.spec.too_large and _held(one) == _held(other):
-        # The bus has as much of it as it takes.
+        # The fact has as much of the claim as fits into a message.
         one = msgspec.structs.replace(one, spec=other.spec, allocation=other.allocation)
     names = (
         field.name for field in msgspec.structs.fields(Claim) if field.name != "resource_version"
@@ -129,7 +129,7 @@ def _differing(one: Claim | None, other: Claim | None) -> tuple[str, ...]:
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether they are equal, also where they were decoded from within something else."""
+    """Whether they are equal, even if they were decoded as parts of other values."""
     return one == other or canonical(one) == canonical(other)
 
 
@@ -158,7 +158,7 @@ def _since(written: ClaimStatus | None) -> float | None:
 
 
 def _facts_and_slices(snapshot: ClusterSnapshot) -> Iterator[Difference]:
-    """Slices that the bus shows otherwise than Kubernetes has them."""
+    """Slices whose facts differ from the objects in Kubernetes."""
     for name in sorted({*snapshot.slices, *snapshot.fact_slices}):
         object_, fact = snapshot.slices.get(name), snapshot.fact_slices.get(name)
         if object_ == fact:
@@ -190,7 +190,7 @@ def _slice_text(part: ResourceSlice | None) -> str:
 
 
 def _logs_and_replicas(snapshot: ClusterSnapshot, floor: int) -> Iterator[Difference]:
-    """Replicas whose state is not what facts and log come to."""
+    """Replicas whose state differs from the one that facts and log give."""
     for domain in snapshot.state.domains.values():
         replica = snapshot.replicas.get(domain.name)
         if not isinstance(replica, ReplicaAnswer):
@@ -214,7 +214,7 @@ def _behind(domain: SchedulingDomain, replica: ReplicaAnswer, floor: int) -> Dif
         (),
         (Side("facts", wanted), Side(replica.instance, seen)),
         "the facts; the replica decides nothing on what it has not read, or its append fails",
-        "see its log, and whether it has the CPU time that it needs; else restart it",
+        "see its log, and check that it gets enough CPU time; otherwise restart it",
     )
 
 
@@ -250,7 +250,7 @@ def _holding_text(holding: Holding | None) -> str:
 
 
 def _plain(holding: Holding | None) -> Holding | None:
-    """Without the name, which a replica may have forgotten with the claim."""
+    """The holding without its name: a replica may have removed the name with the claim."""
     if holding is None:
         return None
     return msgspec.structs.replace(holding, namespace="", name="")

@@ -1,4 +1,4 @@
-"""A difference between sides: their states and times, which one is right, and what to do."""
+"""A difference between logs, facts, replicas and Kubernetes, and what to do about it."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -15,7 +15,7 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side's state. The time is not compared."""
+    """What one source says, such as a log or Kubernetes, since when. Times are not compared."""
 
     who: str
     says: str
@@ -24,7 +24,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference; equal to a later one if all but the times is equal."""
+    """One difference between sources. Two are equal if everything except the times is equal."""
 
     kind: str
     """For programs, such as ``another-allocation``."""
@@ -38,7 +38,7 @@ class Difference:
     do: str
 
     def finding(self) -> Finding:
-        """A finding, with a line each for the sides, which one is right, and what to do."""
+        """A finding with a line per side, one for the right side, and one for what to do."""
         rows = [(side.who, f"{side.says}{_since(side.since_unix_s)}") for side in self.sides]
         rows += [("right", self.right), ("do", self.do)]
         width = max(len(who) for who, _ in rows)
@@ -53,7 +53,7 @@ class Difference:
 
 
 def devices_text(devices: Iterable[AllocatedDevice]) -> str:
-    """``gpu-0 on node-1 virtual_vram=16Gi``, one after the other; ``nothing`` for none."""
+    """Such as ``gpu-0 on node-1 virtual_vram=16Gi``, with commas; ``nothing`` for no devices."""
     return ", ".join(_device_text(one) for one in devices) or NOTHING
 
 

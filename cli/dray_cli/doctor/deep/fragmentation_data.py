@@ -1,4 +1,4 @@
-"""What each pool's FragmentationAware decides by, as its decision log has it. Pure."""
+"""The data that FragmentationAware uses in each pool, from the pool's decision log. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,19 +10,19 @@ from dray_cli.doctor.deep.snapshot import ClusterSnapshot
 from dray_cli.doctor.findings import Finding
 from dray_cli.text import counted
 
-_AREA = "What was learned of pods"
+_AREA = "What was learned about pods"
 _SHOWN = 8
 _CARD = 1000
 
 
 def learned_of(snapshot: ClusterSnapshot) -> dict[str, Learned]:
-    """Per pool, what its last decisions were taken by; nothing of pools that learned nothing."""
+    """Per pool, the data that its last decisions used; pools that learned nothing are left out."""
     learned = {one.name: one.current.learned for one in snapshot.state.domains.values()}
     return {name: one for name, one in sorted(learned.items()) if one is not None}
 
 
 def learned_findings(learned: dict[str, Learned]) -> list[Finding]:
-    """One line per pool, and beneath it the classes of cards and the most frequent pods."""
+    """One finding per pool; lines below it list the classes of cards and the most frequent pods."""
     return [
         Finding(
             _AREA,
@@ -37,7 +37,7 @@ def learned_findings(learned: dict[str, Learned]) -> list[Finding]:
 
 
 def as_json(learned: dict[str, Learned]) -> dict[str, Any]:
-    """All of it, as in the log, with each pod's share of all."""
+    """All data as in the log, with each pod's share of all pods."""
     return {
         name: {
             "version": one.version,
@@ -60,18 +60,18 @@ def _beneath(learned: Learned) -> Iterator[str]:
         )
     rest = len(learned.pods) - _SHOWN
     if rest > 0:
-        yield f"and {rest} rarer; --output json has all"
+        yield f"and {rest} rarer pods; --output json lists all"
 
 
 def _by_share(pods: Sequence[TypicalPod]) -> list[tuple[float, TypicalPod]]:
-    """The most frequent first."""
+    """The pods with their shares, the most frequent first."""
     total = sum(pod.count for pod in pods) or 1
     shares = [(pod.count / total, pod) for pod in pods]
     return sorted(shares, key=lambda one: -one[0])
 
 
 def _cards(pod: TypicalPod) -> str:
-    """``2 cards: 50 % (class 0), whole (class 1)``: what it takes of each."""
+    """``2 cards: 50 % (class 0), whole (class 1)``: the part of each card, by class."""
     if not pod.cards:
         return "no card"
     parts = [f"{_part(milli)} (class {at})" for at, milli in enumerate(pod.milli) if milli]

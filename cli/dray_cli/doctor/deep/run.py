@@ -17,7 +17,7 @@ from dray_cli.doctor.findings import Finding
 from dray_cli.text import counted
 
 _SETTLES_S = 5.0
-"""Shorter differences are writes in progress: of a fact, a record or a status."""
+"""A difference that lasts less is a write in progress, of a fact, a record or a status."""
 
 _UNSEEN = (
     BusUnavailableError,
@@ -37,7 +37,7 @@ class DeepResult:
     differences: list[Difference] = field(default_factory=list)
     """The lasting differences."""
     learned: dict[str, Learned] = field(default_factory=dict)
-    """Per pool, the data that FragmentationAware decides by."""
+    """Per pool, the data that FragmentationAware uses."""
 
     def as_json(self) -> dict[str, Any]:
         """Data in addition to the findings."""

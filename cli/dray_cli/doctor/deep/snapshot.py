@@ -33,7 +33,7 @@ class LogSummary:
     """A domain's decision log, as read."""
 
     whole: bool = False
-    """Whether all that counts is known: it was read from its first record, or from a checkpoint."""
+    """Whether everything that counts is known, from the first record or from a checkpoint."""
     opened_unix_s: float = 0.0
     """Time of the first record that the log still has."""
     claim_times: dict[str, float] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class ReplicaAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ClaimStatus:
-    """A claim of the API server, and when its status was written, if known."""
+    """A claim in the API server, and when its status was written, if known."""
 
     claim: Claim
     since_unix_s: float | None
@@ -61,13 +61,13 @@ class ClaimStatus:
 
 @dataclass(slots=True)
 class ClusterSnapshot:
-    """All sides, read one after the other; changes meanwhile appear as differences."""
+    """All sides, read one after the other; changes during the reading appear as differences."""
 
     state: AllocatorState
     """Built by the allocator's code; nothing is decided with it."""
     logs: dict[str, LogSummary] = field(default_factory=dict)
     replicas: dict[str, ReplicaAnswer | str] = field(default_factory=dict)
-    """By domain; a text is the reason for no answer."""
+    """By domain; a string is the reason why there is no answer."""
     fact_times: dict[str, float] = field(default_factory=dict)
     """Per claim, when the bus stored its fact."""
     fact_slices: dict[str, ResourceSlice] = field(default_factory=dict)
@@ -158,7 +158,7 @@ async def _options(bus: Bus, state: AllocatorState) -> AllocatorOptions:
 
 
 async def _log(bus: Bus, state: AllocatorState, domain: str, epoch: int) -> LogSummary:
-    """Empty if the log is lost, which is another finding."""
+    """Read a log into ``state``. If it is lost, which is another finding, the summary is empty."""
     times: list[float] = []
     claim_times: dict[str, float] = {}
     try:

@@ -127,7 +127,7 @@ TAINT_RULE = top(
     Obj({"conditions": ListOf(CONDITION)}),
 )
 _COUNTERS = MapOf(Obj({"value": QUANTITY}))
-# Lists of attribute values and mappings to node resources are alpha in 1.36: known, not kept.
+# Lists of attribute values and mappings to node resources are alpha in 1.36: they are dropped.
 DEVICE = Obj(
     {
         "name": STRING,

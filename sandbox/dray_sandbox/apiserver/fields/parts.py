@@ -1,4 +1,4 @@
-"""What kinds of several groups have: metadata, conditions, node selectors, tolerations."""
+"""Parts that kinds of several groups share: metadata, conditions, node selectors, tolerations."""
 
 from dray_sandbox.apiserver.types import (
     ANY,
@@ -44,7 +44,7 @@ METADATA = Obj(
 
 
 def top(spec: Type | None = None, status: Type | None = None, **more: Type) -> Obj:
-    """A top-level kind: type, metadata and what else it has."""
+    """A top-level kind: type, metadata and the given fields."""
     fields: dict[str, Type] = {"apiVersion": STRING, "kind": STRING, "metadata": METADATA}
     if spec is not None:
         fields["spec"] = spec

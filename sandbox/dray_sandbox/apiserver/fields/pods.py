@@ -1,4 +1,4 @@
-"""Pods: every field of a pod's spec and containers by name; what dray reads of them in full."""
+"""Pods: every field of a pod's spec and containers by name; those that dray reads, in full."""
 
 from dray_sandbox.apiserver.fields.parts import TOLERATIONS, top
 from dray_sandbox.apiserver.types import (
@@ -132,7 +132,7 @@ _POD_SPEC = Obj(
     | _each(_FLAGS, BOOLEAN)
     | _each(_LISTS, ListOf(ANY))
     | _each(_PARTS, _PART),
-    # The group of a workload is alpha in 1.36: known, not kept.
+    # The group of a workload is alpha in 1.36: it is dropped.
     dropped=frozenset({"schedulingGroup"}),
 )
 POD = top(_POD_SPEC, _PART)

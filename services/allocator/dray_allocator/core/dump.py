@@ -48,10 +48,10 @@ def answer_to(state: AllocatorState, request: bytes) -> bytes | None:
 
 
 def page(state: AllocatorState, domain: SchedulingDomain, after: str = "") -> DumpReply:
-    """The holdings after the uid ``after``, as many as fit a message.
+    """The holdings after the uid ``after``, as many as fit into a message.
 
     Finding the next uids reads every claim of the domain; a page of 1 000 of 100 000 claims takes
-    some 30 ms, so that the replica can decide meanwhile.
+    about 30 ms, and the replica can make decisions between two pages.
     """
     uids = heapq.nsmallest(PAGE_CLAIMS + 1, (uid for uid in _uids(state, domain) if uid > after))
     holdings: list[Holding] = []

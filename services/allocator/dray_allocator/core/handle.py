@@ -60,9 +60,11 @@ _TICKS_UNTIL_PUBLISHED = 2
 """Ticks after which facts that were observed together are all published: a tick may be published
 between two of them."""
 _DOMAINS_AT_ONCE = 16
-"""Domains that take a step after one event; the others do after the next ``Continue``."""
+"""The maximum number of domains that take a step after one event; the others take theirs after the
+next ``Continue``."""
 _DEVICES_AT_ONCE = 500
-"""Devices that are checked after one event; the others are after the next ones."""
+"""The maximum number of devices that are checked after one event; the others are checked after
+later events."""
 
 
 def handle(state: AllocatorState, event: Event) -> list[Effect]:
@@ -92,8 +94,8 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
 
 
 def _in_turn(state: AllocatorState, *, goes_on: bool) -> list[SchedulingDomain]:
-    """The domains that take a step now: all, or some, after those that took one before. A tick
-    concerns all pools, so that no more are looked at than take a step."""
+    """The domains that take a step now: all, or the next ones after those that took a step before.
+    A tick concerns all pools, so no more domains are looked at than needed."""
     last_place, most = state.last_place, _DOMAINS_AT_ONCE
     later = state.ready_after(last_place, most + 1, goes_on=goes_on)
     earlier: list[SchedulingDomain] = []
@@ -131,7 +133,7 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
 
     The state must have folded every earlier record of the log and the facts up to
     ``record.facts_sequence``; it is not changed. The time of a release or a checkpoint depends on
-    the writer's term, so that only its content is computed again. ``opened`` is returned unchanged.
+    the writer's term, so only its content is computed again. ``opened`` is returned unchanged.
 
     Raises:
         KeyError: the facts show no such domain.
@@ -204,7 +206,7 @@ def scores_before(state: AllocatorState, record: Decided, pod_uid: str) -> PodSc
 
 def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
     """Why a pending pod fits nowhere now. Empty if it fits, or if dray does not decide it: it is
-    bound, it ends, or one of its claims is missing or has a reservation."""
+    bound or ending, or one of its claims is missing or has a reservation."""
     pod = state.facts.pods.get(pod_uid)
     domain = state.domains.get(pod.pool) if pod else None
     if pod is None or domain is None or not state.is_decidable(pod):
@@ -273,12 +275,12 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
         return
     match event:
         case StandBy():
-            domain.fence = None
+            domain.serving_since = None
             domain.queue.clear_active()
         case Serve(epoch=epoch, last_sequence=last) if epoch == domain.epoch:
             forget_appended(state, domain)
             domain.forget_learned()
-            domain.fence = last
+            domain.serving_since = last
             domain.term += 1
             domain.queue.request_full_scan()
             domain.groups.touch_all()
@@ -287,14 +289,14 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             state.busy_domains.add(domain)
         case AppendFailed(epoch=epoch) if epoch == domain.epoch:
             forget_appended(state, domain)
-            domain.fence = None
+            domain.serving_since = None
         case _:
             pass
 
 
 def _checked(state: AllocatorState, ready: int) -> list[Effect]:
     """Report devices that are allocated beyond their capacity, once all facts are known.
-    ``ready``: how many domains are known to have theirs, at least.
+    ``ready``: at least this many domains are known to have all of their facts.
 
     A device is checked again later while appends are not confirmed (they may be refused), and if
     kube-scheduler allocated it: its allocation may be published before the fact that the device was
@@ -319,16 +321,16 @@ def _checked(state: AllocatorState, ready: int) -> list[Effect]:
 def _is_settled(state: AllocatorState, suspect: Suspect) -> bool:
     """Whether everything freed before the claim's allocation is published.
 
-    dray decides on published facts. Claims of kube-scheduler are published as they are observed:
-    after a time without a leader, deleted claims come after existing ones.
+    dray decides on published facts. Claims that kube-scheduler allocated are published as they are
+    observed: after a time without a leader, deleted claims are published after existing ones.
     """
     ticks = state.ticks - suspect.since
     return state.is_reserved(suspect.claim_uid) or ticks >= _TICKS_UNTIL_PUBLISHED
 
 
 def _is_known(state: AllocatorState, device: DeviceId) -> bool:
-    """Whether this replica knows all claims that may use a device; else another replica checks
-    it."""
+    """Whether this replica knows all claims that may use a device; if not, another replica checks
+    the device."""
     if state.subscriptions.everything:
         return True
     card = state.published.cards.get(device)
@@ -365,7 +367,7 @@ def _undo(state: AllocatorState, domain: SchedulingDomain, made: AnyRecord) -> N
 
 
 def _as_written_by(made: AnyRecord, record: AnyRecord) -> AnyRecord:
-    """With the writer's name, times and positions, which are not computed again."""
+    """``made`` with the name, times and positions of the writer, which are not computed again."""
     same = {"writer": record.writer, "now_unix_s": record.now_unix_s}
     same["facts_sequence"] = record.facts_sequence
     again: AnyRecord = msgspec.structs.replace(made, **same)

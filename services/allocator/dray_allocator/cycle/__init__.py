@@ -1,1 +1,1 @@
-"""One step of a serving replica: what ended, which pods are scheduled, the records of both."""
+"""One step of a serving replica: it ends reservations, schedules pods and writes the records."""

@@ -61,7 +61,7 @@ class CheckpointBuilder:
         self._put(field, entry)
 
     def add_waiting(self, record: Waiting) -> None:
-        """Add a waiting pod. Pods of equal reasons share them."""
+        """Add a waiting pod. Pods with equal reasons share them."""
         pod = WaitingPod(
             pod_uid=record.pod_uid,
             namespace=record.namespace,

@@ -19,8 +19,8 @@ def due_releases(
 ) -> tuple[tuple[Release, ...], tuple[VoidClaim, ...]]:
     """Reservations to be released now and attempts to be voided.
 
-    Commits are released with the next tick, or together with an urgent release. Between ticks,
-    only reservations can end whose claim, pod or node changed.
+    Commits are released with the next tick, or together with an urgent release. Between ticks, a
+    reservation can end only if its claim, pod or node changed.
     """
     releases: list[Release] = []
     wishes: list[VoidClaim] = []
@@ -50,7 +50,7 @@ def due_releases(
 def ends_of(
     state: AllocatorState, domain: SchedulingDomain, releases: tuple[Release, ...]
 ) -> tuple[Release, ...]:
-    """The same releases as they are due now, without those that are not due."""
+    """The given releases as they would be written now, without those that are not due."""
     found = []
     for release in releases:
         reservation = domain.current.claims.get(release.claim_uid)
@@ -76,9 +76,9 @@ def leaving(state: AllocatorState, domain: SchedulingDomain) -> Iterator[tuple[s
 
 
 def _busy_nodes(state: AllocatorState, domain: SchedulingDomain) -> dict[str, None]:
-    """Nodes with reservations in flight, with allocations that were cleared and not voided, with
-    decided pods that their sums lack, or that are held, or with devices that are: the next domain
-    can't see these in its own log."""
+    """Nodes with reservations in flight, with allocations that were cleared and not voided, or with
+    decided pods that their sums lack; and nodes that are held or have held devices. The next domain
+    can't see any of these in its own log."""
     busy = {
         reservation.node: None
         for claim_uid in domain.unsettled
@@ -118,7 +118,7 @@ def _release(reservation: Reservation, end: AttemptEnd) -> Release:
 def _wished(
     state: AllocatorState, domain: SchedulingDomain, reservation: Reservation, wish: VoidRequest
 ) -> list[VoidClaim]:
-    """The command, once per repeat period. All replicas count the periods alike."""
+    """The command, once per repeat period. All replicas count the periods in the same way."""
     age_s = state.facts.age_s(reservation.decided_unix_s)
     return _ask(
         domain,
@@ -155,7 +155,8 @@ def _unknown_execution(
 
 
 def _ask(domain: SchedulingDomain, command: VoidClaim) -> list[VoidClaim]:
-    # Another number than the last, not a higher one: the age of a record that is ahead decreases.
+    # Any other number than the last is new, even a lower one: the age of a record that is ahead
+    # decreases.
     if command.asked == domain.asked.get(command.claim_uid):
         return []
     domain.asked[command.claim_uid] = command.asked

@@ -35,7 +35,7 @@ from dray_allocator.values.options import AllocatorOptions
 
 Reasons = tuple[Reason, ...]
 _WAITING_PODS_PER_RECORD = 1000
-"""Each takes a quarter of a kilobyte in a record, mostly."""
+"""Most of them take a quarter of a kilobyte in a record."""
 
 
 class _Head(TypedDict):
@@ -61,7 +61,7 @@ def _head(state: AllocatorState, domain: SchedulingDomain) -> _Head:
 def decided(
     state: AllocatorState, domain: SchedulingDomain, pods: tuple[PodDecision, ...]
 ) -> Decided:
-    """Devices are chosen, by the pool's policy of now."""
+    """A decision that chooses devices, by the pool's current policy."""
     version = state.facts.placement(domain.name)[1]
     learned = domain.learned
     return Decided(
@@ -76,7 +76,7 @@ def decided(
 def decided_group(
     state: AllocatorState, domain: SchedulingDomain, parts: Sequence[tuple[PodDecision, ...]]
 ) -> Iterator[DecidedGroup]:
-    """A decision on a group, in its parts."""
+    """A decision on a group, in parts."""
     for number, pods in enumerate(parts, start=1):
         common = msgspec.structs.asdict(decided(state, domain, pods))
         yield DecidedGroup(**common, part=number, parts=len(parts))
@@ -86,8 +86,8 @@ def decided_group(
 def waiting(
     state: AllocatorState, domain: SchedulingDomain, pods: Sequence[Pod], reasons: Reasons
 ) -> Iterator[Waiting]:
-    """Why the pods are pending now: in one record, unless they are too many or their texts are too
-    long for it."""
+    """Why the pods are pending now: in one record, or in several if one can't hold so many pods or
+    such long texts."""
     head_bytes = len(msgspec.json.encode(reasons))
     peers: list[WaitingPeer] = []
     used_bytes = head_bytes
@@ -137,12 +137,12 @@ def released(
 def node_left(
     state: AllocatorState, domain: SchedulingDomain, node: str, revision: int
 ) -> NodeLeft:
-    """A node left the domain by the fact of ``revision``, and nothing is in flight on it."""
+    """A node left the domain with the fact of ``revision``, and nothing is in flight on it."""
     return NodeLeft(**_head(state, domain), node=node, node_revision=revision)
 
 
 def checkpoint(state: AllocatorState, domain: SchedulingDomain) -> tuple[Checkpoint, ...]:
-    """The parts of a checkpoint: what the log amounts to, without what no reader needs any more."""
+    """The parts of a checkpoint: the state that the log gives, without what no reader needs now."""
     log, head = domain.current, _head(state, domain)
     head["facts_sequence"] = max(head["facts_sequence"], log.facts_sequence)
     kept = [one for one in log.claims.values() if _is_needed(state, one)]
@@ -182,7 +182,7 @@ def checkpoint(state: AllocatorState, domain: SchedulingDomain) -> tuple[Checkpo
 
 
 def _is_needed(state: AllocatorState, reservation: Reservation) -> bool:
-    """Whether a reader must know the attempt: it is not over, or the claim does not show it."""
+    """Whether a reader must know the attempt: it is not over, or the claim does not show that."""
     if reservation.stage is not Stage.OVER:
         return True
     claim = state.facts.claims.get(reservation.claim_uid)
@@ -217,7 +217,7 @@ def _former(reservation: Reservation) -> PodDecision:
 def decision_of(
     domain: SchedulingDomain, wanted: PodRequest, choice: Choice, *, took_us: int = 0
 ) -> PodDecision:
-    """A choice as the log has it."""
+    """A choice in the form in which the log has it."""
     pod, needs = wanted.pod, wanted.pod.needs
     allocations = allocations_of(wanted, choice)
     return PodDecision(
@@ -285,7 +285,7 @@ def _claim(domain: SchedulingDomain, claim: Claim, allocation: Allocation) -> Cl
 
 
 def next_attempt(domain: SchedulingDomain, claim: Claim) -> int:
-    """An attempt above all that were made or voided."""
+    """An attempt number above those of all attempts that were made or voided."""
     known = domain.current.claims.get(claim.uid)
     before = 0 if known is None else known.attempt
     return max(first_attempt(domain.epoch), before + 1, claim.decision + 1, claim.void + 1)

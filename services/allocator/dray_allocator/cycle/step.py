@@ -29,7 +29,7 @@ _CARDS_PER_TICK = 1_000_000
 """Cards compared per tick to recompute the reasons of pending pods: some tenths of a second."""
 
 _PODS_PER_RECORD_SINCE = 16
-"""How many pods with devices ask for one record more before the next checkpoint."""
+"""A checkpoint is written only after more than one record per this many pods with devices."""
 
 
 class Groups(Protocol):
@@ -39,7 +39,7 @@ class Groups(Protocol):
         """Look at the groups that changed, and at those that may fit now."""
 
     def first(self) -> QueueKey | None:
-        """The place of the first group to be tried; None: none is."""
+        """The place of the first group to be tried; None if there is none."""
 
     def schedule(self, step: "Step") -> int:
         """Decide the first group; return the number of searches."""
@@ -56,8 +56,8 @@ class Step:
         goes_on: bool = False,
         groups: Groups | None = None,
     ) -> None:
-        """``goes_on``: no event is waiting, so that paused searches may continue. ``groups``:
-        None: there are none."""
+        """``goes_on``: no event is waiting, so paused searches may continue. ``groups``: None if
+        there are none."""
         self._groups = groups
         self.effects: list[Effect] = []
         self._goes_on = goes_on
@@ -133,7 +133,7 @@ class Step:
         return group is not None and (pod is None or group < pod)
 
     def decide_group(self, parts: Sequence[tuple[PodDecision, ...]], *, took_us: int) -> None:
-        """Write the decision on a group. Its nodes and devices are charged with it already."""
+        """Write the decision on a group. Its nodes and devices are charged already."""
         self.flush()
         timed = [
             tuple(msgspec.structs.replace(pod, took_us=took_us // len(part)) for pod in part)
@@ -160,7 +160,7 @@ class Step:
         self._append(records.released(state, domain, (), holds, node_hold))
 
     def wait(self, pods: Sequence[Pod], reasons: Reasons) -> None:
-        """Record why pods are pending, as far as that changed."""
+        """Record why pods are pending, if that changed."""
         for pod in pods:
             self._wait(pod, reasons, is_hinted=True)
 
@@ -194,9 +194,9 @@ class Step:
         return may_fit(self._state, self._domain, want)
 
     def _report_stale_reasons(self) -> None:
-        """Record the reasons of the pods of a signature again that changed.
+        """Record the changed reasons of waiting pods again, by signature.
 
-        Reasons cost a comparison of every card, so that in a large pool some wait for a later tick.
+        Reasons need a comparison of every card, so in a large pool some wait for a later tick.
         """
         domain, queue = self._domain, self._domain.queue
         cards = self._state.tables.of(domain.name).cards
@@ -210,7 +210,7 @@ class Step:
                 queue.activate_next(signature)
                 continue
             uid = first
-            if self._is_recorded(first, reasons):  # Perhaps alone: it was tried again since.
+            if self._is_recorded(first, reasons):  # Perhaps only this pod: it was tried again.
                 others = queue.unschedulable(signature)
                 uid = next((one for one in others if not self._is_recorded(one, reasons)), "")
             if not uid:
@@ -224,7 +224,7 @@ class Step:
                         self._waits.setdefault(reasons, []).append(self._state.facts.pods[one])
                 self._flush_waits()
             else:
-                queue.stale_reasons[signature] = None  # Only counts changed, or too often: later.
+                queue.stale_reasons[signature] = None  # Later: only counts changed, or too often.
 
     def _is_recorded(self, uid: str, reasons: Reasons) -> bool:
         """Whether these are the last recorded reasons of a pod."""
@@ -232,7 +232,7 @@ class Step:
         return known is not None and known.reasons == reasons
 
     def _reasons_of_waiting(self, uid: str) -> tuple[Reason, ...] | None:
-        """Why a pod fits nowhere now; None if it fits, or that is not known yet."""
+        """Why a pod fits nowhere now; None if it fits, or if that is not known yet."""
         want = wanted(self._state, self._domain.name, self._state.facts.pods[uid])
         if not isinstance(want, PodRequest):
             return want
@@ -311,8 +311,8 @@ class Step:
             relearn(self._state, domain)
 
     def _reasons(self, want: PodRequest) -> tuple[Reason, ...]:
-        """Why the pod fits nowhere. Pods of equal signatures share the reasons; those about holds
-        are the pod's own, and name no group of another namespace."""
+        """Why the pod fits nowhere. Pods with equal signatures share the reasons. Reasons about
+        holds are the pod's own, and name no group of another namespace."""
         domain, state = self._domain, self._state
         own: tuple[object, ...] = ()
         if domain.current.group_holds or domain.current.node_hold:
@@ -333,7 +333,7 @@ class Step:
         return reasons
 
     def _flush_waits(self) -> None:
-        """Write the reasons since the last decision; pods of the same ones share a record."""
+        """Write the reasons since the last decision; pods with the same reasons share a record."""
         if not self._waits:
             return
         for reasons, pods in self._waits.items():
@@ -370,8 +370,9 @@ class Step:
         self._waits.setdefault(reasons, []).append(pod)
 
     def _is_news(self, known: Waiting, reasons: tuple[Reason, ...]) -> bool:
-        """Whether to record other reasons: changes of counts only after ``waiting_repeat_s``, or
-        if a node was lost since, which the recorded ones may name."""
+        """Whether to record the new reasons. If only counts changed: only after
+        ``waiting_repeat_s``, or if a node was lost since, because the recorded reasons may name
+        it."""
         age_s = self._state.facts.age_s(known.now_unix_s)
         is_old = age_s >= self._state.options.waiting_repeat_s
         is_old = is_old or known.now_unix_s <= self._domain.queue.node_lost_unix_s
@@ -380,7 +381,7 @@ class Step:
     def _checkpoint(self) -> None:
         """Append a checkpoint if enough time has passed and enough was recorded.
 
-        It is about as long as the decisions of all pods that have devices, so that it is worth
+        A checkpoint is about as long as the decisions of all pods that have devices. It is worth
         its length only after a share of them has changed.
         """
         log, state = self._domain.current, self._state

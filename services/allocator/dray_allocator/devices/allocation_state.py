@@ -97,7 +97,7 @@ class AllocationState:
         return None
 
     def _allocate(self, step: "_Step") -> bool:
-        """The checks, in upstream's order: it decides whether the result is an error or no fit."""
+        """The checks, in upstream's order: it decides if the result is an error or no fit."""
         device, ask = step.candidate.device, step.alternative.ask
         is_share = device.allow_multiple_allocations and self._version.consumable_capacity
         if step.must:

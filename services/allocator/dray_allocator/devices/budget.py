@@ -14,8 +14,8 @@ MAX_FIRST_TRIES_BY_TABLE: Final = 200
 """Devices tried on a node that the node table selects before the next node. An easy node needs as
 many as the pod requests."""
 MAX_FIRST_TRIES_BY_SEARCH: Final = 500
-"""Devices tried on a node before other nodes, if the search decides. It may also try each device of
-the node four times."""
+"""Devices tried on a node before other nodes are tried, if the search decides. The search may also
+try each device of the node four times."""
 MAX_TRIES_PER_POD: Final = 20_000
 """Devices that are tried for one pod on the nodes that the node table selects: some tenths of a
 second."""

@@ -36,7 +36,7 @@ PoolKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class DeviceShape:
-    """Values computed from a device's capacities; one object for all devices with equal ones."""
+    """Values computed from a device's capacities; devices with equal ones share the object."""
 
     number: int
     """Equal for devices from which every request consumes the same amounts; below 0: unknown."""
@@ -147,7 +147,7 @@ class PublishedDevices:
         return self._nodes.get(node, _EMPTY)
 
     def nodes_beyond_table(self) -> frozenset[str]:
-        """The nodes with such slices; an empty name stands for all nodes."""
+        """The nodes with slices that the node table does not support; an empty name: all nodes."""
         return frozenset(self._slices[name].node for name in self.beyond_table)
 
     def published_for(self, node: str) -> list[ResourceSlice]:

@@ -182,8 +182,8 @@ def _shares_of(allocation: Allocation | None) -> list[DeviceShare]:
 
 @lru_cache(maxsize=4096)
 def _use_of(*consumed: str) -> DeviceUse:
-    """The use of a device by one share: of the whole device, too, if a quantity can't be parsed.
-    Negative amounts count as 0.
+    """The use of a device by one share. If a quantity can't be parsed, the share uses the whole
+    device. Negative amounts count as 0.
 
     ``consumed``: the capacities, then the quantities; this is cached faster than pairs.
     """
@@ -226,7 +226,7 @@ class AssumedResources(msgspec.Struct, frozen=True, gc=False):
 
 NOTHING: Final = AssumedResources()
 FULL_NODE: Final = AssumedResources(pods=2**40)
-"""More pods than a node runs: no pod is placed next to them."""
+"""More pods than a node can run, so that no other pod is placed there."""
 
 
 class AssumedPods:

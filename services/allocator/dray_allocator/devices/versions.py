@@ -49,7 +49,7 @@ KNOWN: Final = _DEFAULTS[37] | {LIST_ATTRIBUTES}
 
 @dataclass(frozen=True, slots=True)
 class SchedulerVersion:
-    """A version of kube-scheduler with its feature gates."""
+    """A kube-scheduler version with its feature gates."""
 
     minor: int
     """The x of Kubernetes 1.x."""

@@ -38,12 +38,12 @@ class VisiblePools:
 
     own: dict[GroupKey, Group] = field(default_factory=dict)
     shared: dict[str, dict[GroupKey, Group]] = field(default_factory=dict)
-    """By slice, the devices that other nodes may see, too."""
+    """By slice, the devices that other nodes may also see."""
     own_pools: int = 0
     unusable_pools: int = 0
     """How many of them are incomplete or invalid."""
     shared_pools: dict[str, bool] = field(default_factory=dict)
-    """Pools that other nodes may see, too, and whether they are incomplete or invalid."""
+    """Pools that other nodes may also see, and whether they are incomplete or invalid."""
 
     @property
     def devices(self) -> int:

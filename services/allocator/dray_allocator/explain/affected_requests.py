@@ -1,4 +1,4 @@
-"""The requests of a pod that a reason is about; named unless it is about all of them."""
+"""The requests of a pod that a reason is about. A reason about all requests names none."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -8,12 +8,12 @@ from dray.api.claims import Claim
 from dray.reasons import Reason
 
 _MOST_NAMED: Final = 4
-"""Most names in a text: a claim may have hundreds of requests and alternatives."""
+"""Limit of names in a text: a claim may have hundreds of requests and alternatives."""
 
 
 def named(request: str, claim: int, claims: Sequence[Claim]) -> str:
-    """A request, with its claim's number if there are several: pods of equal signature share
-    reasons, whatever the names of their claims."""
+    """A request, with the number of its claim if there are several claims. The claim's name is left
+    out: pods of equal signature share reasons, and their claims may have different names."""
     return request if len(claims) == 1 else f"{request} of claim {claim + 1}"
 
 

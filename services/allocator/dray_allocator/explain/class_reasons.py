@@ -14,7 +14,7 @@ from dray_allocator.explain.representative_devices import RepresentativeDevices
 from dray_allocator.explain.table_reasons import TOO_MANY, constrained, together
 from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.placement.choice import SLOW_NODES
-from dray_allocator.placement.class_search import NodeSearch
+from dray_allocator.placement.class_search import ClassSearch
 from dray_allocator.placement.node_equivalence_cache import NodeEquivalence, node_of
 from dray_allocator.placement.pod_claims import PodClaims
 from dray_allocator.placement.pod_request import PodRequest
@@ -31,7 +31,7 @@ class ClassReasons:
         self._state = state
         self._domain = domain
         self._wanted = wanted
-        self._search = NodeSearch(state, domain, wanted)
+        self._search = ClassSearch(state, domain, wanted)
         self._must_be_connected = must_be_connected(wanted.pattern.asks, wanted.pattern.placement)
         if not self._must_be_connected:  # Otherwise the node table decides.
             self._search.choice()

@@ -20,7 +20,7 @@ _NO_DEVICES = "no slice with devices, or not all slices of its pool's newest gen
 def explain_pod(
     state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
 ) -> tuple[Reason, ...]:
-    """The reasons, ordered from the claims' own words to the state of the nodes."""
+    """The reasons, ordered from those in the claims themselves to the state of the nodes."""
     if domain.current.node_hold is not None:
         with usable(state, domain, claimant(state, wanted.pod)):
             return _explain_pod(state, domain, wanted)
@@ -37,7 +37,8 @@ def _explain_pod(
 
 
 def _of_nodes(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> list[Reason]:
-    """By the node table, if it reads all that the pod asks for and all that nodes publish."""
+    """The reasons by the node table, if it covers everything that the pod asks for and that the
+    nodes publish; else by classes of nodes."""
     reasons: ClassReasons | TableReasons
     if wanted.pattern.in_full or state.published.beyond_table:
         reasons = ClassReasons(state, domain, wanted)
@@ -57,8 +58,8 @@ def _of_nodes(state: AllocatorState, domain: SchedulingDomain, wanted: PodReques
 
 
 def _held_devices(state: AllocatorState, domain: SchedulingDomain) -> Iterator[Reason]:
-    """Devices that no other claim can get while a claim can't be written: an attempt to allocate
-    them may still succeed."""
+    """Devices that are held for a claim that can't be written. No other claim can get them, because
+    the attempt to allocate them may still succeed."""
     for uid, why in state.facts.given_up.items():
         for reservation in _reservations(state, uid):
             devices = len({one.id for one in reservation.allocation.devices})

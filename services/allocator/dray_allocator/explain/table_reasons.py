@@ -22,7 +22,10 @@ from dray_allocator.scoring.topology import CONNECTED, must_be_connected
 from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
-TOO_MANY = "there may be one, but there are too many to try all: ask for fewer, or constrain less"
+TOO_MANY = (
+    "a choice may exist, but there are too many to try them all: request fewer devices, or use "
+    "fewer constraints"
+)
 _NOT_CONNECTABLE = (
     "only devices that a node publishes for itself, and no partitions, can be connected"
 )

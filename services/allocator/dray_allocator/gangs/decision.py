@@ -36,11 +36,11 @@ from dray_allocator.state.state import AllocatorState
 _GROUP: Final = "group"
 """Kind of the reasons that concern a group as a whole."""
 _MANY_TRIALS: Final = 20
-"""A search with so many trials of nodes is not repeated at once."""
+"""A search with this many trials of nodes is not repeated at once."""
 
 
 Needs = list[tuple[PodRequest, int]]
-"""Examples of pods, and how many of each."""
+"""Per kind of pods, an example and the number of pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class GroupStarts:
 
 
 def undecidable(state: AllocatorState, domain: SchedulingDomain, key: GroupKey) -> Reasons:
-    """Why the group can't be decided whatever is free; empty if it can."""
+    """Why the group can't be decided, however much is free; empty if it can."""
     group = state.facts.groups.groups.get(key)
     if group is None:
         what = f"there is no PodGroup {key}, which the pod names"
@@ -77,14 +77,14 @@ def undecidable(state: AllocatorState, domain: SchedulingDomain, key: GroupKey) 
 
 
 def lacking_pods(domain: SchedulingDomain, found: Membership) -> Reasons:
-    """Which pods a group lacks for its minimum, whatever is free; empty if there are enough."""
+    """Which pods a group lacks for its minimum, however much is free; empty if it has enough."""
     return () if found.available().is_met else (_too_few(domain, found),)
 
 
 def decide_group(
     state: AllocatorState, domain: SchedulingDomain, key: GroupKey, *, charges: bool = False
 ) -> GroupStarts | GroupWaits | None:
-    """The decision; None: there is nothing to decide now. The state is not changed, unless the
+    """The decision; None if there is nothing to decide now. The state is not changed, unless the
     group starts and ``charges`` is true: its devices then stay charged."""
     if reasons := undecidable(state, domain, key):
         return GroupWaits(reasons)
@@ -123,9 +123,9 @@ def _are_enough(found: Membership, members: Sequence[Member]) -> bool:
 
 
 def needs_of_group(state: AllocatorState, domain: SchedulingDomain, key: GroupKey) -> Needs:
-    """How many pods with devices of each kind the group must start together, the largest first;
-    empty: there are none, nothing of it can be decided, or pods of it can't be counted by the node
-    table."""
+    """For each kind of pods with devices, how many of them the group must start together; the
+    largest pods first. Empty if there are none, or if a pod of the group can't be decided or can't
+    be counted by the node table."""
     found = membership(state, state.facts.groups.groups[key])
     members, refused, _ = _members(state, domain, found)
     if refused or not all(one.kind for one in members):
@@ -140,8 +140,8 @@ def needs_of_group(state: AllocatorState, domain: SchedulingDomain, key: GroupKe
 def _members(
     state: AllocatorState, domain: SchedulingDomain, found: Membership
 ) -> tuple[list[Member], Reasons, Hint]:
-    """The pods with their requests, why the first one can't be decided that can't, and what would
-    change that."""
+    """The pods that can be decided, with their requests; why the first of the others can't be
+    decided; and what would change that."""
     members, refused, hint = [], Reasons(), Hint(refused_at=state.requirements_version)
     are_shared: dict[str, bool] = {}
     for pod in found.candidates:
@@ -159,8 +159,8 @@ def _members(
 
 
 def _shared(state: AllocatorState, request: PodRequest, known: dict[str, bool]) -> list[Claim]:
-    """The claims of a pod to which other pods refer that have not ended. ``known``: by UID, the
-    claims that were looked at."""
+    """The claims of a pod that other pods, which have not ended, refer to as well. ``known``: for
+    the claims that were checked, by UID, whether other pods refer to them."""
     facts, found = state.facts, []
     for claim in request.claims:
         if claim.uid not in known:
@@ -174,7 +174,7 @@ def _shared(state: AllocatorState, request: PodRequest, known: dict[str, bool]) 
 
 def _unshareable(group: PodGroup, pod: Pod, shared: Sequence[Claim]) -> Reason | None:
     """Why dray can't bind a pod that shares claims: only a claim of the group is reserved for all
-    of its pods at once."""
+    pods of the group at once."""
     if not shared:
         return None
     own = {one.claim for one in pod.claims if group.owns(one)}
@@ -195,8 +195,8 @@ def _no_room(
     found: Membership,
     members: Sequence[Member],
 ) -> GroupWaits | None:
-    """A refusal without a search: the nodes have not room for so many equal pods, or the devices
-    have less than pods of several kinds ask for together."""
+    """A refusal without a search: the nodes don't have room for enough equal pods, or the devices
+    have less of a capacity than pods of several kinds ask for together."""
     for kind, number in needed_slots(found, members).items():
         example = next(one for one in members if one.kind == kind)
         counter = slots_of(state, domain, example.request)
@@ -315,7 +315,7 @@ def _short_of_capacity(found: Membership, short: ShortCapacity) -> Reason:
 
 
 def _would_fit(found: Membership, short: int) -> str:
-    """What would make a group fit that lacks room for ``short`` pods."""
+    """What would make a group fit if it lacks room for ``short`` pods."""
     group = found.group
     text = f"it starts once {short} more fit"
     least = group.minimum - short
@@ -331,8 +331,8 @@ def _unfit(
     search: JointSearch,
     selection: Selection,
 ) -> Reasons:
-    """No placement was found; reasons are those of the first pod without a node, while the others
-    have theirs."""
+    """The reasons if no placement was found: those of the first pod without a node, while the other
+    pods keep their nodes."""
     what = f"PodGroup {found.group.key} does not fit as a whole"
     detail = f"{selection.count.in_words()} find room together"
     if search.budget.ran_out:

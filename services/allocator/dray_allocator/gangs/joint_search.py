@@ -1,8 +1,8 @@
 """Searches nodes and devices for pods of a group together.
 
-Pods are placed one after the other, as single pods are. If one finds no node, the search goes back:
-on each node of the group, its pods there and the new one are searched together with all their
-alternatives, and other pods are moved to other nodes. The number of such trials is bounded.
+Pods are placed one after the other, like single pods. If a pod finds no node, the search goes back:
+on each node of the group, the pods there and the new pod are searched together, with all their
+alternatives, and pods are moved to other nodes. The number of such trials is bounded.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ from dray_allocator.gangs.slots import least_amounts
 from dray_allocator.nodes.index import NONE, NodeIndex
 from dray_allocator.nodes.predicates import fits
 from dray_allocator.placement.choice import Choice, Pause
-from dray_allocator.placement.class_search import NodeSearch
+from dray_allocator.placement.class_search import ClassSearch
 from dray_allocator.placement.fast_path.table_choice import index_of
 from dray_allocator.placement.node_trial import NodeProblem, evaluate_node
 from dray_allocator.placement.pod_claims import pod_claims
@@ -36,11 +36,11 @@ from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 _DEEPEST: Final = 3
-"""How many pods are moved away for one another."""
+"""The longest chain of moves: a pod that is moved may displace other pods."""
 _NODES_FILLED: Final = 8
-"""Nodes of the group that are tried before others: those used last."""
+"""How many nodes of the group, the last used ones, are tried before other nodes."""
 _MEMBERS_PER_TRIAL: Final = 256
-"""Members that are looked at for others that share a claim, and count as one trial."""
+"""How many members, checked for shared claims, count as one trial."""
 
 
 @dataclass(slots=True)
@@ -67,12 +67,12 @@ class JointSearch:
     """Counts trials of nodes for several pods together."""
     placed: Placements = field(init=False)
     _full: dict[bytes, int] = field(init=False, default_factory=dict)
-    """Per kind of pods that found no node, the number of placements then: with as many or more, no
-    node is found either."""
+    """Per kind of pods that found no node, the number of placements at that time. With as many or
+    more placements, such a pod finds no node either."""
     _filled: dict[bytes, dict[str, None]] = field(init=False, default_factory=dict)
     """Per kind of pods, nodes of the group that have no room for one, until pods are moved."""
     _sharers: dict[frozenset[str], _Sharers] = field(init=False, default_factory=dict)
-    """By the UIDs of shared claims, what is known of their members."""
+    """By the UIDs of shared claims, what is known about the members that share them."""
 
     def __post_init__(self) -> None:
         self.budget = SearchBudget(self.state.options.group_trials)
@@ -107,8 +107,9 @@ class JointSearch:
         return True
 
     def _place_sharing(self, member: Member) -> bool:
-        """Place a member that shares claims: with what placed members have of these, else on a node
-        with cpu, memory and the like for all that share them. It is not moved afterwards."""
+        """Place a member that shares claims. If placed members have some of these claims, it gets
+        the same allocations; else it needs a node with cpu, memory and the like for all members
+        that share the claims. It is not moved afterwards."""
         request, excluded = member.request, member.request.excluded
         made = {
             claim.uid: found
@@ -157,7 +158,7 @@ class JointSearch:
         return False
 
     def _choice(self, member: Member, without: str) -> Choice | None:
-        """Nodes that the group prefers, then those that its tasks do not avoid, then all."""
+        """Try nodes that the group prefers, then nodes that its tasks do not avoid, then all."""
         request = member.request
         may_fit = self._filter(request)
         filled = self._filled.setdefault(member.kind, {}) if member.kind else {}
@@ -212,13 +213,14 @@ class JointSearch:
                     yield node
 
     def _nodes(self) -> list[str]:
-        """Nodes with pods of the group; the node used last is the last."""
+        """Nodes with pods of the group; the last used node comes last."""
         if not (self.group.affinity or self.group.anti_affinity):
             return list(self.placed.on_node)
         return list(dict.fromkeys((*(node for _, node in self.running), *self.placed.on_node)))
 
     def _attraction(self, task: str, node: str) -> int:
-        """How much a task likes the tasks on a node."""
+        """The number of the group's pods on a node to which the task has affinity, minus those to
+        which it has anti-affinity."""
         group = self.group
         if not (group.affinity or group.anti_affinity):
             return 0
@@ -228,8 +230,8 @@ class JointSearch:
         return liked - sum(_are_paired(group.anti_affinity, task, other) for other in there)
 
     def _rearrange(self, member: Member, depth: int) -> bool:
-        """Make room for a member on a node of the group: search its pods there again together, then
-        move some of them to other nodes."""
+        """Make room for a member on a node of the group: search the node again for the member and
+        the group's pods there together, then move some of these pods to other nodes."""
         nodes = [
             node
             for node, there in reversed(self.placed.on_node.items())
@@ -255,7 +257,7 @@ class JointSearch:
         member: Member,
         depth: int,
     ) -> bool:
-        """Place a member on a node in the place of others, which go elsewhere."""
+        """Place a member on a node in place of other members, which move to other nodes."""
         saved = self.placed.save()
         self._filled.clear()
         self.placed.take(moved)
@@ -289,8 +291,8 @@ class JointSearch:
         return True
 
     def _exceeds(self, node: str, others: Sequence[Member], member: Member) -> bool:
-        """Whether these pods ask for more of a capacity than the node's devices have, so that a
-        search is of no use."""
+        """Whether these pods ask for more of a capacity than the node's devices have, so a search
+        is useless."""
         if may_use_other_devices(self.state, member.request):
             return False
         asked: dict[str, int] = {}
@@ -300,7 +302,7 @@ class JointSearch:
         return any(amount > self._left(node, name, others) for name, amount in asked.items())
 
     def _left(self, node: str, name: str, others: Sequence[Member]) -> float:
-        """The node's free capacity once these pods release theirs; infinite: unknown."""
+        """The node's free capacity once these pods release theirs; infinite if it is unknown."""
         usage, totals = self.state.device_usage, 0
         cards = [one for one in self.state.published.of(node).cards if name in one.shape.totals]
         for card in cards:
@@ -336,7 +338,7 @@ class JointSearch:
 
     def _index(self, request: PodRequest) -> NodeIndex:
         if request.pattern.in_full:
-            return NodeSearch(self.state, self.domain, request).index
+            return ClassSearch(self.state, self.domain, request).index
         return index_of(self.state, self.domain, request)
 
     def _pass_together(self, node: str, members: Sequence[Member]) -> bool:
@@ -376,8 +378,8 @@ def _claims_of(members: Iterable[Member]) -> Iterator[Claim]:
 
 
 def _movable(there: Sequence[Member], member: Member) -> Iterator[list[Member]]:
-    """Which pods to move for another one: one of each kind, then more and more, the smallest first.
-    Pods of its own kind would not fit, either."""
+    """Which pods to move for another pod: one of each kind, then more and more pods, the smallest
+    first. Pods of its own kind are not moved: they would find no other node, either."""
     others = [one for one in there if not member.kind or one.kind != member.kind]
     kinds: dict[object, Member] = {}
     for one in others:
@@ -389,7 +391,7 @@ def _movable(there: Sequence[Member], member: Member) -> Iterator[list[Member]]:
 
 
 def _are_paired(sets: Sequence[Sequence[str]], task: str, other: str) -> bool:
-    """Whether two tasks are in one set; a task and itself only in a set of its own."""
+    """Whether two tasks are in one set. A task is paired with itself only by a set of its own."""
     if task == other:
         return any(tuple(one) == (task,) for one in sets)
     return any(task in one and other in one for one in sets)

@@ -1,12 +1,12 @@
-"""Nodes that are held for a pod or PodGroup that has waited long, so that pods which come later do
-not keep its place for ever. Pure.
+"""Nodes that are held for a pod or PodGroup that has waited long, so that later pods do not take
+its place for ever. Pure.
 
-At most one pod or group of a pool has nodes held at a time; the namespaces take turns. These are as
-many nodes as have room for it once nothing else runs there, those with the lowest load first. The
-hold ends when it starts, when it no longer waits, or after ``node_hold_s``. Then the pool rests, so
-that over the time at most a quarter of its nodes is held. Only the first pod of each signature is
-looked at: the others need the same. Nothing is held for pods that ask for no device: the devices of
-held nodes would be idle meanwhile.
+Nodes are held for at most one pod or group of a pool at a time; the namespaces take turns. As many
+nodes are held as the pod or group needs if nothing else runs there; those with the lowest load come
+first. The hold ends when the pod or group starts, when it no longer waits, or after
+``node_hold_s``. Then the pool rests, so that on average at most a quarter of its nodes is held.
+Only the first pod of each signature is looked at: the others need the same. Nothing is held for
+pods that ask for no device: the devices of held nodes would be idle meanwhile.
 """
 
 from collections.abc import Iterator
@@ -25,16 +25,16 @@ from dray_allocator.state.scheduling_queue import QueueKey
 from dray_allocator.state.state import AllocatorState
 
 MOST_NODES: Final = 512
-"""Most nodes that are held: each decision on pods that may use them looks at all."""
+"""The maximum number of held nodes: each decision on pods that may use them looks at them all."""
 _LOOKED_AT_TOGETHER: Final = 8
-"""Pods and groups for which nodes are looked for at once: each costs a look at all nodes."""
+"""For how many pods and groups nodes are looked for at once: each needs a look at all nodes."""
 
 
 class _Waiter(NamedTuple):
     """A pod or group that waits."""
 
     turn: int
-    """The place of its namespace in the order of turns; below 0: it had none."""
+    """The place of its namespace in the order of turns; below 0: it had no turn."""
     key: QueueKey
     namespace: str
     group: GroupKey | None
@@ -72,7 +72,7 @@ def _has_its_nodes(state: AllocatorState, domain: SchedulingDomain, hold: NodeHo
 
 
 def next_node_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold | None:
-    """The hold of nodes that begins now, if one does."""
+    """The hold of nodes that begins now, if there is one."""
     waits, options, now_unix_s = domain.groups.long_waits, state.options, state.facts.now_unix_s
     if not options.node_hold_s or not waits.is_due(now_unix_s):
         return None
@@ -97,8 +97,8 @@ def next_node_hold(state: AllocatorState, domain: SchedulingDomain) -> NodeHold 
 
 
 def _waiters(state: AllocatorState, domain: SchedulingDomain) -> Iterator[_Waiter]:
-    """The groups that fit nowhere, and of the pods the first of each signature; if they are
-    many, some at each look."""
+    """The groups that fit nowhere, and the first pod of each signature that fits nowhere; if there
+    are many, only some at each look."""
     queue, groups, waits = domain.queue, domain.groups, domain.groups.long_waits
     turns = {namespace: turn for turn, namespace in enumerate(waits.turns)}
     now_unix_s = state.facts.now_unix_s
@@ -121,7 +121,7 @@ def _needs_devices(state: AllocatorState, pod: Pod) -> bool:
 
 
 def _needs(state: AllocatorState, domain: SchedulingDomain, waiter: _Waiter) -> Needs:
-    """How many pods of each kind must find room at once; empty: none, or it is not known."""
+    """How many pods of each kind must find room at once; empty if none, or if it is not known."""
     if waiter.group is not None:
         return needs_of_group(state, domain, waiter.group)
     request = wanted(state, domain.name, state.facts.pods[waiter.uid])
@@ -129,8 +129,8 @@ def _needs(state: AllocatorState, domain: SchedulingDomain, waiter: _Waiter) -> 
 
 
 def _nodes_for(state: AllocatorState, domain: SchedulingDomain, needs: Needs) -> tuple[str, ...]:
-    """Nodes that have room for so many pods once nothing else runs there; empty: there are none,
-    or too many."""
+    """Nodes that have room for these pods if nothing else runs there; empty if there are too few
+    nodes, or if too many are needed."""
     chosen: dict[str, None] = {}
     for request, number in needs:
         counter = slots_of(state, domain, request)

@@ -1,4 +1,4 @@
-"""What is held for a group that has lost pods: their devices, so that successors find room. Pure.
+"""Devices of lost pods that are held for their group, so that new pods find room. Pure.
 
 The hold begins when a group that ran falls below its minimum, and ends after ``group_hold_s``, with
 the next decision on the group, or when the group or all of its pods are gone.
@@ -20,7 +20,7 @@ from dray_allocator.state.state import AllocatorState
 RunningMembers = Mapping[str, RunningMember]
 """By pod UID."""
 _MOST_CLAIMS: Final = 1024
-"""Most claims that are held in one pool: a decision may look at all of them."""
+"""The maximum number of held claims in one pool: a decision may look at all of them."""
 
 
 def running_members(
@@ -38,7 +38,7 @@ def running_members(
 
 
 def _claims(state: AllocatorState, pod: Pod) -> tuple[HeldClaim, ...]:
-    """The claims with devices of a pod."""
+    """A pod's claims that have devices."""
     return tuple(
         HeldClaim(uid=claim.uid, allocation=claim.allocation)
         for claim in state.facts.claims_of(pod) or ()
@@ -53,7 +53,7 @@ def group_hold_for(
     now: RunningMembers,
     holds: Mapping[str, GroupHold],
 ) -> GroupHold | None:
-    """What is held for a group from now on; None: nothing. ``holds``: of its pool, up to now."""
+    """What is held for a group from now on; None: nothing. ``holds``: those of its pool so far."""
     hold = holds.get(found.group.uid)
     others = [one for one in holds.values() if one is not hold]
     known = () if hold is None else hold.claims
@@ -86,8 +86,9 @@ def group_hold_for(
 def _may_hold(
     state: AllocatorState, found: Membership, lost: RunningMember, others: Sequence[GroupHold]
 ) -> bool:
-    """Whether the devices of a lost pod are held. If more than one group of a namespace had devices
-    of pods that ran for a moment, a tenant would keep many times its quota from others."""
+    """Whether the devices of a lost pod are held. If more than one group of a namespace could hold
+    the devices of pods that ran only briefly, a tenant could keep many times its quota from
+    others."""
     ran_s = state.facts.now_unix_s - lost.since_unix_s
     namespace = found.group.key.namespace
     return ran_s >= state.options.group_hold_s or all(
@@ -106,7 +107,7 @@ def _bounded(state: AllocatorState, claims: Sequence[HeldClaim]) -> tuple[HeldCl
 
 
 def group_hold_now(state: AllocatorState, domain: SchedulingDomain, hold: GroupHold) -> GroupHold:
-    """What is left of a hold: nothing once it has ended, nothing of nodes that left the pool."""
+    """What is left of a hold: nothing once it has ended, nothing on nodes that left the pool."""
     is_over = _has_ended(state, domain, hold)
     kept = [] if is_over else [one for one in hold.claims if _is_served(state, domain, one)]
     return msgspec.structs.replace(hold, claims=tuple(kept))

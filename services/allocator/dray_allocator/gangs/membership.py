@@ -1,4 +1,4 @@
-"""The members of a PodGroup, by what becomes of them: a function of facts and logs."""
+"""The members of a PodGroup, by their state: a function of facts and logs."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class Membership:
         return not self.group.is_gang or self.running.is_met
 
     def available(self) -> GroupCount:
-        """The count if every member that can be decided ran."""
+        """The count as if all members that can be decided or need no devices were running."""
         count = GroupCount(self.group)
         for pod in (*(one for one, _ in self.nodes), *self.candidates, *self.riders):
             count_pod(count, pod)
@@ -100,9 +100,9 @@ def _sort_in(state: AllocatorState, found: Membership, pod: Pod) -> None:
 
 
 def _node_of(state: AllocatorState, pod: Pod) -> str:
-    """The node of a member that runs, as far as dray decides about it; empty: it does not run.
+    """The node of a member that counts as running in dray's decisions; empty if it does not.
 
-    Without its gate, a pod of kube-scheduler is on its way to the node of its devices.
+    Once its gate is removed, a pod that kube-scheduler binds will run on the node of its devices.
     """
     if pod.node or pod.binder == names.OWNER_DRAY or pod.gated:
         return pod.node

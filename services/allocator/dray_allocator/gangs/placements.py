@@ -1,4 +1,4 @@
-"""Placements of a group's pods while they are searched: each is charged, and can be undone."""
+"""Placements of a group's pods during a search: each is charged, and can be undone."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Member:
     shared: frozenset[str] = frozenset()
     """UIDs of its claims to which other pods refer."""
     kind: bytes = field(init=False, compare=False)
-    """Equal for members that fit the same nodes; empty: like no other."""
+    """Equal for members that fit the same nodes; empty if the member is like no other."""
 
     def __post_init__(self) -> None:
         is_like_others = self.request.ordinary and not self.shared
@@ -58,9 +58,9 @@ class Placements:
         self._domain = domain
         self._placed: Saved = {}
         self.on_node: dict[str, dict[str, Member]] = {}
-        """By node and pod UID; the node used last is the last."""
+        """By node and pod UID; the last used node comes last."""
         self._holders: dict[str, dict[str, ClaimDecision]] = {}
-        """By claim and pod UID, what was decided for a claim; all of its pods have the same."""
+        """By claim and pod UID, the decision on a claim: the same for all pods of the claim."""
 
     def __len__(self) -> int:
         return len(self._placed)
@@ -74,7 +74,7 @@ class Placements:
         self._put(member, decision)
 
     def made_for(self, claim_uid: str) -> ClaimDecision | None:
-        """What a placed pod has of a claim; None: no pod that uses it is placed."""
+        """The decision on a claim of placed pods; None if no pod that uses the claim is placed."""
         return next(iter(self._holders.get(claim_uid, {}).values()), None)
 
     def _put(self, member: Member, decision: PodDecision) -> None:
@@ -94,22 +94,22 @@ class Placements:
             _, decision = self._placed.pop(uid)
             for claim in decision.claims if member.is_sharing else ():
                 del self._holders[claim.uid][uid]
-            self._state.discharge(self._own(member, decision))
+            self._state.undo_charge(self._own(member, decision))
             there = self.on_node[decision.node]
             del there[uid]
             if not there:
                 del self.on_node[decision.node]
 
     def _own(self, member: Member, decision: PodDecision) -> PodDecision:
-        """A decision without claims that other placed pods have, too: these are charged already,
-        or stay charged."""
+        """A decision without the claims that other placed pods also have: these are charged
+        already, or stay charged."""
         if not member.is_sharing:
             return decision
         own = tuple(claim for claim in decision.claims if not self._holders.get(claim.uid))
         return msgspec.structs.replace(decision, claims=own)
 
     def save(self) -> Saved:
-        """The placements of now, for ``reset``."""
+        """The current placements, for ``reset``."""
         return dict(self._placed)
 
     def reset(self, saved: Saved) -> None:

@@ -1,4 +1,4 @@
-"""What a group asks to be free before any of its pods starts: ``minResources``."""
+"""The resources that must be free before any pod of a group starts: ``minResources``."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -18,7 +18,8 @@ _DEVICES = "deviceclass/"
 _DIMENSION = f".{_DEVICES}"
 _ROUNDED: Final = 1 + 1e-9
 _QUOTAS = ("count/", "requests.", "limits.")
-"""Names of quotas. Volcano writes amounts under both, and its scheduler reads the others alone."""
+"""How names of quotas begin. Volcano writes amounts under quota names and under plain names; its
+scheduler reads only the plain names."""
 
 
 class Shortage(NamedTuple):
@@ -32,7 +33,7 @@ class Shortage(NamedTuple):
 def missing_resources(
     state: AllocatorState, domain: SchedulingDomain, group: PodGroup
 ) -> tuple[Shortage, ...]:
-    """The resources that the pool's nodes lack for it, in the order of their names."""
+    """The resources that the pool's nodes lack for the group, in the order of their names."""
     return tuple(_missing(state, domain, group)) if group.min_resources else ()
 
 
@@ -54,18 +55,18 @@ def _missing(
 
 
 class FreeResources:
-    """Upper bounds of what a pool's nodes have free, for many groups at once. Groups may name any
-    resource, and each would cost a look at all nodes."""
+    """Upper bounds of the free resources of a pool's nodes, for many groups at once. Groups may
+    name any resource, and each name would need a look at all nodes."""
 
     def __init__(self, state: AllocatorState, domain: SchedulingDomain) -> None:
         self._state = state
         self._domain = domain
         self._known: dict[str, int] = {}
         self._named: dict[str, None] | None = None
-        """Names that nodes have; None: not looked at yet."""
+        """The names of the nodes' resources; None if they were not read yet."""
 
     def most_nano(self, name: str) -> int:
-        """What is free of a resource at most, in billionths."""
+        """An upper bound of the free amount of a resource, in billionths."""
         if name not in self._known:
             self._known[name] = self._most_nano(name)
         return self._known[name]
@@ -98,22 +99,22 @@ class FreeResources:
 
 
 def capacity_of_cards(name: str) -> str:
-    """How ``minResources`` name a capacity of dray's devices."""
+    """The name in ``minResources`` of a capacity of dray's devices."""
     return f"{name}{_DIMENSION}{DEVICE_CLASS}"
 
 
 def _is_named(capacity: str, dimension: str) -> bool:
-    """Whether ``minResources`` mean a capacity by this: with its domain or without."""
+    """Whether this name in ``minResources`` means a capacity. It may omit the capacity's domain."""
     return dimension in (capacity, capacity.rpartition("/")[2])
 
 
 def _sum_of(column: Whole) -> int:
-    """The sum of what is above zero, or a little more: it is rounded."""
+    """The sum of the positive values, or a little more: it is rounded up."""
     return int(np.maximum(column, 0).sum(dtype=np.float64) * _ROUNDED) + 1
 
 
 def _free_nano(state: AllocatorState, domain: SchedulingDomain, name: str) -> int:
-    """What is free of a resource on all nodes of the pool, in billionths."""
+    """The free amount of a resource on all nodes of the pool, in billionths."""
     if name.startswith(_DEVICES):
         return _free_devices(state, domain, name.removeprefix(_DEVICES))
     if name == GPU_RESOURCE:
@@ -155,7 +156,7 @@ def _free_devices(state: AllocatorState, domain: SchedulingDomain, device_class:
 def _free_capacity(
     state: AllocatorState, domain: SchedulingDomain, dimension: str, device_class: str
 ) -> int:
-    """What is left of a capacity of dray's devices."""
+    """How much of a capacity is left on dray's devices."""
     if device_class != DEVICE_CLASS:
         return 0
     total = 0

@@ -29,7 +29,7 @@ from dray_allocator.state.scheduling_queue import QueueKey
 from dray_allocator.state.state import AllocatorState
 
 _LARGE: Final = 64
-"""A group with as many pods is looked at with ticks, not for each of its pods."""
+"""A group with this many pods or more is looked at with each tick, not for each of its pods."""
 
 
 class GroupScheduler:
@@ -150,9 +150,9 @@ class GroupScheduler:
                 groups.activate(key)
 
     def _may_postpone(self, key: GroupKey) -> bool:
-        """Whether a large group can't be decided now: it still lacks pods, or it is starting. A
-        look at all of its pods for each one that is created or bound would cost the square of their
-        number."""
+        """Whether a large group can't be decided now: it still lacks pods, or it is starting. If
+        each pod that is created or bound caused a look at all pods, the cost would grow with the
+        square of their number."""
         groups, size = self._state.facts.groups, self._state.facts.groups.size(key)
         group = groups.groups.get(key)
         if group is None or group.blocked or size < _LARGE:
@@ -166,7 +166,7 @@ class GroupScheduler:
         )
 
     def _may_use_holds(self, key: GroupKey) -> bool:
-        """Whether a group gets devices that no counter counts as free: they are held."""
+        """Whether a group may use held devices or nodes, which no counter counts as free."""
         if not (self._domain.current.group_holds or self._domain.current.node_hold):
             return False
         who, log = Claimant(key, -self._domain.groups.pending[key][0]), self._domain.current
@@ -186,7 +186,7 @@ class GroupScheduler:
                 step.put_holds((left,))
 
     def _hold_nodes(self, step: Step) -> None:
-        """Hold nodes for a pod or group that has waited long, or end that."""
+        """Hold nodes for a pod or group that has waited long, or end such a hold."""
         state, domain = self._state, self._domain
         if (ended := expired_node_hold(state, domain)) is not None:
             step.put_holds(node_hold=ended)

@@ -1,5 +1,5 @@
-"""Chooses which members of a group are placed, so that its minimum is met: subgroups as a whole
-first, then tasks, then any; within each, the pods that are hardest to place."""
+"""Chooses which members of a group are placed, so that its minimum is met: first subgroups as a
+whole, then tasks, then any members. In each step, pods that are hardest to place come first."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Selection:
     count: GroupCount = field(init=False)
     """Members that run, would run, or need no devices."""
     failed: Member | None = field(init=False, default=None)
-    """The first member that found no node where it was needed."""
+    """The first needed member that found no node."""
 
     def __post_init__(self) -> None:
         self.count = GroupCount(self.members.group)
@@ -43,8 +43,8 @@ class Selection:
         return True
 
     def _blocks(self, at: int) -> Iterator[list[Member]]:
-        """Per subgroup of a policy that can be completed, the members that it lacks; those that
-        lack least first."""
+        """Per subgroup of a policy that can be completed, the members that it lacks; subgroups that
+        lack the fewest members come first."""
         policy, blocks = self.members.group.sub_groups[at], dict[str, list[Member]]()
         for member in self.waiting:
             assert member.pod.member is not None
@@ -84,7 +84,7 @@ class Selection:
         return self._place_some(self.waiting, self.count.lacks)
 
     def _place_some(self, members: Iterable[Member], number: int) -> bool:
-        """Place so many of these."""
+        """Place ``number`` of these members."""
         for member in _hardest_first(members):
             if number <= 0:
                 break

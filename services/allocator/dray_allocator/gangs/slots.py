@@ -1,4 +1,4 @@
-"""Bounds of what a group needs and what the nodes have, without a search."""
+"""Bounds of what a group needs and of what the nodes have, without a search."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -24,9 +24,9 @@ _ROUNDED = 1 + 1e-9
 
 
 def needed_slots(found: Membership, members: Sequence[Member]) -> Mapping[bytes, int]:
-    """By kind of pods, how many of these must be placed at least.
+    """By kind of pods, how many of the members must at least be placed.
 
-    All others of the group would not be enough for its minimum.
+    With fewer, even all other pods of the group would not be enough for its minimum.
     """
     lacks = found.running.lacks - len(found.riders)
     by_kind: dict[bytes, int] = {}
@@ -64,13 +64,13 @@ def _lacking_tasks(found: Membership) -> Mapping[str, int]:
 
 
 class ShortCapacity(NamedTuple):
-    """A capacity that the devices lack for a group, which needs ``asked`` at least."""
+    """A capacity that the devices lack for a group, which needs at least ``asked``."""
 
     name: str
     asked: Quantity
     free: Quantity
     total: Quantity
-    """If no device were in use."""
+    """What would be free if no device were in use."""
 
 
 def short_capacities(
@@ -101,13 +101,13 @@ def short_capacities(
 
 
 def card_totals(table: NodeTable) -> list[Mapping[str, int]]:
-    """By kind of card, what it has of each capacity, in billionths."""
+    """By kind of card, its total of each capacity, in billionths."""
     kinds = table.card_kinds
     return [kinds.example(kind).shape.totals for kind in range(kinds.count)]
 
 
 def free_capacity(table: NodeTable, name: str) -> float:
-    """What all cards have left of a capacity, in billionths, rounded."""
+    """How much of a capacity is left on all cards together, in billionths, rounded."""
     free = table.free[table.dimension(name)][: len(table.has_card)][table.has_card]
     return float(np.maximum(free, 0.0).sum())
 
@@ -137,7 +137,7 @@ def _amounts_of(member: Member) -> Mapping[str, Quantity]:
 
 
 def least_amounts(spec: ClaimSpec) -> Mapping[str, Quantity]:
-    """What a claim asks for of each capacity at least, whatever devices it gets."""
+    """The least amount of each capacity that a claim asks for, whatever devices it gets."""
     exact = (
         one
         for one in spec.requests
@@ -158,8 +158,8 @@ def least_amounts(spec: ClaimSpec) -> Mapping[str, Quantity]:
 def slots_of(
     state: AllocatorState, domain: SchedulingDomain, request: PodRequest
 ) -> SlotCounter | None:
-    """The counter of pods like this one, up to date; None if the node table does not decide them
-    alone."""
+    """The up-to-date counter of slots for pods like this one; None if the node table alone does not
+    decide them."""
     if request.pattern.in_full or not request.ordinary or request.pattern.named_nodes is not None:
         return None
     if may_use_other_devices(state, request):

@@ -44,7 +44,7 @@ class EquivalenceClasses(Generic[T]):
         self._examples: list[T] = []
         self._after_renumbering = 0
         self._items = 0
-        """Their number at the last renumbering."""
+        """The number of items at the last renumbering."""
 
     @property
     def count(self) -> int:

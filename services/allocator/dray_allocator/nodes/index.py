@@ -2,8 +2,8 @@
 
 Every node has a key: its score, then a tie break that depends on its uid only. The node with the
 lowest key is the best one; a node that does not fit has the key ``NONE``. A node is evaluated again
-only after the log of the table says that it changed, so a decision costs time by the number of
-changes, not of nodes.
+only after the log of the table says that it changed, so the time for a decision depends on the
+number of changes, not of nodes.
 
 If the score is the load of a node, it does not depend on which cards fit. A changed node then gets
 its key without a check of its cards, unless its best card has too little left (it is "unchecked").
@@ -123,7 +123,7 @@ class NodeIndex:
         return self._keys.at[row]
 
     def first(self, most: int) -> list[tuple[int, int]]:
-        """The rows of the best nodes, at most so many, with their scores; the best first."""
+        """The rows of at most ``most`` of the best nodes, with their scores; the best first."""
         found: list[tuple[int, int]] = []
         while len(found) < most and (row := self.best()) >= 0:
             found.append((row, self._keys.at[row] >> TIE_BITS))

@@ -22,7 +22,7 @@ MOST_SCORE: Final = 2**22 - 1
 """Scores are in ``-MOST_SCORE..MOST_SCORE``, so that score and tie break fit an int64."""
 
 Load = TypeVar("Load", int, Whole)
-"""Of one node, or of many."""
+"""The load of one node, or of many."""
 Rank = Callable[[Card], int]
 """The rating of a card; the lowest is tried first."""
 

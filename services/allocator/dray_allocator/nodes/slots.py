@@ -14,7 +14,7 @@ from dray_allocator.nodes.plan import CardNeed, FilterPlan
 from dray_allocator.nodes.table import NodeTable
 
 _MANY: Final = 1e9
-"""More pods than a node runs."""
+"""More pods than a node can run."""
 
 
 class SlotCounter:

@@ -128,7 +128,7 @@ class NodeTable:
 
     def changed_since(self, position: int) -> Whole | None:
         """The rows that changed since a position of the log, in order; a row that changed twice is
-        there twice. None: the log does not reach back so far. Not to be kept."""
+        there twice. None: the log does not reach back so far. Do not keep the result."""
         start = position - self._log_start
         return self._log[start : self._logged] if start >= 0 else None
 

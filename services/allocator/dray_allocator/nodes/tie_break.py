@@ -1,5 +1,5 @@
-"""Tie breaks by a hash, which is deterministic for replay, and rows with equal ones. Equal ones are
-rare, but their order must be deterministic, too."""
+"""Tie breaks by a hash, which is deterministic for replay, and the rows with equal tie breaks.
+These are rare, but their order must be deterministic, too."""
 
 from hashlib import sha256
 from typing import Final

@@ -12,9 +12,9 @@ from dray_allocator.devices.links import BEYOND_NVLINK
 from dray_allocator.devices.ordered_search import PreferenceKey
 
 CONNECTED_NODES: Final = 8
-"""Nodes compared for devices that NVLink connects: those with the best scores."""
+"""How many nodes, those with the best scores, are compared for devices that NVLink connects."""
 SLOW_NODES: Final = 4
-"""Slow nodes that are searched longer for one pod, if no other node fits: the best of them."""
+"""How many slow nodes, the best ones, are searched longer for one pod if no other node fits."""
 
 
 class Pause(Enum):
@@ -76,10 +76,10 @@ class CandidateNodes(Protocol):
 
 
 def best_choice(nodes: CandidateNodes) -> Choice | None:
-    """The best of what the nodes offer; slow nodes only if no other fits.
+    """The best choice that the nodes offer; slow nodes are used only if no other node fits.
 
-    With a preference all are compared, link levels among the first few, and alternatives until the
-    first alternative fits.
+    With a preference, all nodes are compared. Link levels are compared among the first few nodes,
+    and alternatives until the first alternative fits.
     """
     slow: list[int] = []
     count = 0

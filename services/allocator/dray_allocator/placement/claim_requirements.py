@@ -30,14 +30,14 @@ class ClaimRequirements(msgspec.Struct, frozen=True):
     """The device requests, as of a pod's first claim; none if the claim is refused or outside
     the scope of the node table."""
     weighed: tuple[DeviceRequirements, ...]
-    """The same as far as weights of capacities go (``scoring.weighted``), also of a claim outside
-    that scope: of alternatives the first one, and no request of mode All."""
+    """The requests that count for weighted capacities (``scoring.weighted``), even if the claim is
+    outside that scope. Of alternatives, only the first one counts; requests of mode All don't."""
     nonsense: tuple[str, ...]
     """Why the claim can't be decided, in words."""
     nonsense_as_kubernetes: tuple[str, ...]
     """The same in placement mode KubernetesCompatible."""
     most_devices: int
-    """Most devices that it may get."""
+    """The maximum number of devices that it may get."""
     missing: tuple[str, ...]
     """DeviceClasses that it names and that do not exist."""
     placement: tuple[str, str]

@@ -36,7 +36,7 @@ _INFEASIBLE: Final = Feasibility()
 
 
 @dataclass(slots=True)
-class NodeSearch:
+class ClassSearch:
     """One pod's search over the nodes (``CandidateNodes``).
 
     If ``budget`` is used up before there is a result, the results of classes are kept, and the same
@@ -140,8 +140,8 @@ class NodeSearch:
         self.index.exclude(row)
 
     def _limits(self) -> Sequence[str] | None:
-        """The only candidate nodes; None: all of the pool. For a pod in the scope of the node
-        table, they are those with devices outside of it."""
+        """The only candidate nodes; None: all nodes of the pool. For a pod in the scope of the node
+        table, these are the nodes with devices outside that scope."""
         wanted, beyond_table = self.wanted, self.state.published.nodes_beyond_table()
         is_limited = wanted.fixed_node or wanted.reach or wanted.excluded
         is_second_search = not wanted.pattern.in_full and "" not in beyond_table
@@ -202,8 +202,8 @@ class NodeSearch:
         return self._results[node]
 
     def _knows_all(self) -> bool:
-        """Whether every node was searched, also nodes that fail a predicate: the reasons name
-        what their devices lack."""
+        """Whether every node was searched, even nodes that fail a predicate: the reasons name what
+        their devices lack."""
         if self.ended_at:
             return True
         for node in candidates(self.state, self.domain, self.wanted):

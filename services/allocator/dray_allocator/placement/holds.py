@@ -1,5 +1,5 @@
-"""What a log holds: devices for PodGroups that have lost pods, and nodes for a pod or PodGroup that
-has waited long. Who may use it."""
+"""What a log holds, and who may use it: devices for PodGroups that have lost pods, and nodes for a
+pod or PodGroup that has waited long."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ class Claimant(NamedTuple):
     group: GroupKey | None
     priority: int
     pod_uid: str = ""
-    """Of a pod that is decided alone."""
+    """The UID of a pod that is decided alone; empty for a whole group."""
 
 
 def is_own(hold: GroupHold | NodeHold, who: Claimant) -> bool:
@@ -35,7 +35,7 @@ def may_use(hold: GroupHold | NodeHold, who: Claimant) -> bool:
 
 
 def claimant(state: AllocatorState, pod: Pod) -> Claimant:
-    """As whom a pod uses what is held."""
+    """The claimant that a pod is when it uses what is held."""
     if pod.member is None:
         return Claimant(None, pod.priority, pod.uid)
     group = state.facts.groups.groups.get(pod.member.group)
@@ -44,13 +44,13 @@ def claimant(state: AllocatorState, pod: Pod) -> Claimant:
 
 
 def is_free(state: AllocatorState, claim: HeldClaim) -> bool:
-    """Whether only the hold keeps the claim's former devices: the claim uses them no more."""
+    """Whether only the hold keeps the claim's former devices: the claim no longer uses them."""
     return state.use_of_claim(claim.uid) is None
 
 
 @contextmanager
 def usable(state: AllocatorState, domain: SchedulingDomain, who: Claimant) -> Iterator[None]:
-    """Count the devices and nodes as free that are held, and that these pods may use."""
+    """Count held devices and nodes as free if these pods may use them."""
     uids = [
         claim.uid
         for hold in domain.current.group_holds.values()
@@ -72,8 +72,8 @@ def usable(state: AllocatorState, domain: SchedulingDomain, who: Claimant) -> It
 def changed_group_holds(
     domain: SchedulingDomain, pods: Iterable[PodDecision], who: Claimant
 ) -> tuple[GroupHold, ...]:
-    """The holds of devices that decisions change: that of their own group ends, and those of lower
-    priorities end for the devices that were taken."""
+    """The holds of devices that decisions change: the hold of their own group ends, and holds of
+    lower priorities end for the devices that were taken."""
     if not domain.current.group_holds:
         return ()
     taken = {one.id for pod in pods for made in pod.claims for one in made.allocation.devices}

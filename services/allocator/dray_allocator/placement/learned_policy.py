@@ -10,7 +10,7 @@ from dray_allocator.state.state import AllocatorState
 
 
 def learned_scoring(state: AllocatorState, domain: SchedulingDomain) -> Scoring | None:
-    """The scoring by the model; None without one."""
+    """The scoring by the model; None if there is no model."""
     learned = domain.learned
     if learned is None:
         return None
@@ -19,10 +19,11 @@ def learned_scoring(state: AllocatorState, domain: SchedulingDomain) -> Scoring 
 
 
 def observe(domain: SchedulingDomain, wanted: PodRequest) -> None:
-    """Add a new pod to the model, but no CPU task of a gang, whose claim asks for no device: it
-    goes to nodes without cards first, and so takes less cpu from cards than the model would expect.
+    """Add a new pod to the model, unless it is a CPU task of a gang, whose claim asks for no
+    device: such a pod goes to nodes without cards first, so it takes less cpu from cards than the
+    model would expect.
 
-    Pods without claims, which only a recorded trace has, count as those with devices do.
+    Pods without claims, which exist only in recorded traces, count like pods with devices.
     """
     pattern, pod = wanted.pattern, wanted.pod
     if pattern.needs_devices or not pod.claims:

@@ -34,7 +34,7 @@ from dray_allocator.state.domain import SchedulingDomain
 from dray_allocator.state.state import AllocatorState
 
 _CLASSES_KEPT: Final = 1024
-"""Classes without a node that are kept, in addition to one per node."""
+"""How many classes without a node are kept, in addition to one class per node."""
 _PREFERRED: Final[tuple[AttributeName, ...]] = ((names.DRIVER, MODEL), ("", MODEL))
 """The attributes that a preference reads."""
 
@@ -123,7 +123,7 @@ class ClassScore:
         return self._score.of(table, row, fitting) if self._scores_nodes else 0
 
     def of_many(self, table: NodeTable, batch: NodeBatch) -> Whole:
-        """The same of many nodes."""
+        """The same for many nodes."""
         found = self._score.of_many(table, batch)
         return found if self._scores_nodes else np.zeros_like(found)
 

@@ -35,7 +35,7 @@ _UNLIMITED: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Feasibility:
-    """The result of the search on a node, and so on every node of its class."""
+    """The result of the search on a node, which is the result on every node of its class."""
 
     is_feasible: bool = False
     skipped_alternatives: int = 0

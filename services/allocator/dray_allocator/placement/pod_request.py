@@ -38,7 +38,7 @@ _ClaimKeys = tuple[tuple[Signature, str], ...]
 """Per claim: its signature and its pool."""
 _Key = tuple[str, str, str, bool, bool, int, int, _ClaimKeys]
 _FIRST_EXCLUSION: Final = 20
-"""The first exclusion of a node is this part of the longest."""
+"""The first exclusion of a node is shorter than the longest one by this factor."""
 
 
 class PodPattern(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class PodPattern(msgspec.Struct, frozen=True):
     placement: Placement
     """The pool's placement, or the pod's own."""
     needs_devices: bool
-    """Whether a claim asks for a device; that of a pod without GPUs does not."""
+    """Whether a claim asks for a device; the claim of a pod without GPUs does not."""
     is_aware: bool
     """Whether the placement is FragmentationAware, and so uses the workload model."""
     scoring: Scoring
@@ -76,7 +76,7 @@ class PodPattern(msgspec.Struct, frozen=True):
     connects: bool
     """Whether links between the cards matter."""
     is_refused: bool
-    """Reasons why a claim can't be decided at all."""
+    """Whether a claim can't be decided at all."""
     refused_topology: str
     """Why the cards can't be connected as the pods require; empty if they can."""
     requirements: tuple[ClaimRequirements, ...]
@@ -123,7 +123,7 @@ def without_claims(
     request: PodRequest,
     made: Mapping[str, ClaimDecision],
 ) -> PodRequest:
-    """The request without claims that are decided already, on the nodes that can use these."""
+    """The request without the claims that are decided already, for nodes that can use these."""
     if not made:
         return request
     pod, claims = request.pod, tuple(one for one in request.claims if one.uid not in made)
@@ -285,8 +285,8 @@ def _refused_topology(placement: Placement, requirements: Sequence[ClaimRequirem
 
 
 def _modes(pod: Pod, placement: Placement, binder_counts: bool) -> tuple[str, ...]:
-    """The part of a pod that decides on which nodes its claims can be met: also the binder,
-    because devices may have conditions that not every binder waits for."""
+    """The part of a pod that decides on which nodes its claims can be met. It includes the binder
+    if ``binder_counts``, because devices may have conditions that not every binder waits for."""
     modes = [placement.topology] if placement.topology == HARD else []
     modes += [KUBERNETES_COMPATIBLE] if placement.is_compatible else []
     return (*modes, pod.binder) if binder_counts else tuple(modes)
@@ -306,8 +306,8 @@ def _named_nodes(needs: PodNeeds) -> tuple[str, ...] | None:
 
 
 def _refused_by_pool(state: AllocatorState, domain: str, pod: Pod) -> Reason | None:
-    """Why the pool serves no new pod, or none of this namespace. The pod's claims are in its
-    namespace, too."""
+    """Why the pool refuses the pod: the pool is being deleted, or it does not admit the pod's
+    namespace, which is also that of the pod's claims."""
     pool = state.facts.pools.get(domain)
     if pool is not None and pool.deleting:
         return Reason("pool", f"pool {pool.name} is being deleted: name another one", 0, 0, "pool")
@@ -402,7 +402,7 @@ def _excluded(
 
 
 def _exclusion_s(void: int, longest_s: float) -> float:
-    """Twice as long with each void attempt of the epoch: what kept kube-scheduler from the node
-    may be over soon."""
+    """How long a node is excluded: twice as long after each void attempt of the epoch. It begins
+    short because the problem that kept kube-scheduler from the node may be over soon."""
     voided = (max(1, void) - 1) % EPOCH_SPAN
     return min(longest_s, longest_s / _FIRST_EXCLUSION * 2.0 ** min(voided, _FIRST_EXCLUSION))

@@ -6,7 +6,7 @@ class of nodes.
 
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.placement.choice import Choice, Pause
-from dray_allocator.placement.class_search import NodeSearch
+from dray_allocator.placement.class_search import ClassSearch
 from dray_allocator.placement.fast_path.table_choice import choose, index_of
 from dray_allocator.placement.holds import claimant, usable
 from dray_allocator.placement.pod_request import PodRequest
@@ -42,7 +42,7 @@ def _schedule(
         choice = choose(state, domain, wanted)
         if choice is not None or not may_use_other_devices(state, wanted):
             return choice
-    return NodeSearch(state, domain, wanted, budget).choice()
+    return ClassSearch(state, domain, wanted, budget).choice()
 
 
 def may_fit(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest) -> bool:
@@ -60,7 +60,7 @@ def _may_fit(state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest
             return True
         if not may_use_other_devices(state, wanted):
             return False
-    return NodeSearch(state, domain, wanted).is_open()
+    return ClassSearch(state, domain, wanted).is_open()
 
 
 def may_use_other_devices(state: AllocatorState, wanted: PodRequest) -> bool:

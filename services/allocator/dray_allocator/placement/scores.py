@@ -1,6 +1,6 @@
-"""The scores of nodes for a pod, and what they are made of: for people. No decision reads this.
+"""The scores of nodes for a pod, and their parts, for people. No decision reads them.
 
-Those of a decision are kept for ``dray explain --scores``. Pure.
+The scores of a decision are kept for ``dray explain --scores``. Pure.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ from dray_allocator.state.kept_scores import MOST_BYTES
 from dray_allocator.state.state import AllocatorState
 
 BEST: Final = 5
-"""Nodes that are shown."""
+"""How many nodes are shown."""
 
 
 def scores_of(
@@ -65,7 +65,7 @@ def keep_scores(
 
 
 def reply_with_scores(state: AllocatorState, request: bytes) -> bytes | None:
-    """The encoded ScoresReply to encoded Scores; None if this replica has none of the pod."""
+    """The encoded ScoresReply to encoded Scores; None if this replica has no scores of the pod."""
     try:
         asked = msgspec.json.decode(request, type=Scores)
     except msgspec.MsgspecError as error:
@@ -74,7 +74,7 @@ def reply_with_scores(state: AllocatorState, request: bytes) -> bytes | None:
 
 
 def _encoded(reply: ScoresReply, scores: PodScores) -> bytes:
-    """With as many of the best nodes as fit into ``MOST_BYTES``."""
+    """The encoded reply with as many of the best nodes as fit into ``MOST_BYTES``."""
     made = msgspec.json.encode(reply)
     while len(made) > MOST_BYTES and scores.nodes:
         scores = msgspec.structs.replace(scores, nodes=scores.nodes[:-1])
@@ -87,7 +87,7 @@ def _policy(score: NodeScore) -> str:
         return "the highest load first" if score.node_fills else "the lowest load first"
     if isinstance(score, ScoreWithoutDevices):
         return "nodes without GPUs first, then the highest load"
-    return "first the node that loses least for the pods of the pool"
+    return "the node first that loses the least capacity useful to the pool's pods"
 
 
 def _parts(score: NodeScore, table: NodeTable, row: int, rating: int) -> dict[str, float]:

@@ -36,8 +36,8 @@ def validate_claim(claim: Claim, *, is_compatible: bool) -> list[str]:
 
 
 def refused_topology(placement: Placement, topologies: Sequence[str], most: int) -> str:
-    """Why the search can't connect the devices of a pod, at most ``most`` of them; empty if it
-    need not. ``topologies``: those that its claims require."""
+    """Why the search can't connect the devices of a pod; empty if it need not. ``most``: the limit
+    of the number of these devices. ``topologies``: those that the pod's claims require."""
     if placement.topology != HARD or most < _MANY:
         return ""
     if HARD in topologies:
@@ -52,13 +52,14 @@ def refused_topology(placement: Placement, topologies: Sequence[str], most: int)
 
 
 def most_devices(claim: Claim) -> int:
-    """Most devices that a claim may get; mode All may get many, administrative access none."""
+    """The maximum number of devices that a claim may get: many with mode All, none with
+    administrative access."""
     return sum(max(map(_most, request.alternatives), default=0) for request in claim.spec.requests)
 
 
 def fewest_devices(claim: Claim) -> int:
-    """Least different devices that a claim needs: of one request, or of several that must differ
-    in an attribute. Other requests may share a device."""
+    """The minimum number of different devices that a claim needs: for one request, or for several
+    whose devices must differ in an attribute. Other requests may share a device."""
     of = {request.name: _fewest(request) for request in claim.spec.requests}
     apart = (
         sum(of.get(name, 0) for name in one.requests or of)
@@ -75,7 +76,7 @@ def _most(ask: DeviceRequest) -> int:
 
 
 def _fewest(request: DeviceRequest) -> int:
-    """Least devices of a request; unknown for mode All."""
+    """The minimum number of devices of a request; 0 for mode All, because it is unknown."""
     return min(
         (one.count if one.mode == "ExactCount" else 0 for one in request.alternatives), default=0
     )

@@ -155,9 +155,10 @@ class DecisionLogs:
             self._metrics.appended(record)
 
     async def _failed(self, effect: Append, reason: str) -> None:
-        """Forget the appends built on it, once per term of serving; then read and serve again.
+        """Forget the appends built on the failed one, once per term of serving; then read and serve
+        again.
 
-        After a refusal this waits ``_REFUSED_S``, for the appends built on the refused one, too.
+        After a refusal this waits ``_REFUSED_S``. Appends built on the refused one wait as well.
         """
         if (refused_s := self._refused_s.get(effect.domain)) is not None:
             await asyncio.sleep(refused_s + _REFUSED_S - asyncio.get_running_loop().time())
@@ -197,7 +198,7 @@ class OwnRecords:
         written[record.epoch, sequence] = payload, record
 
     def record_of(self, domain: str, epoch: int, delivered: Delivered) -> AnyRecord:
-        """The record that was read; raises as ``record_of``."""
+        """The record that was read; raises the same errors as the function ``record_of``."""
         written = self._written.get(domain, {}).pop((epoch, delivered.sequence), None)
         if written is not None and written[0] == delivered.payload:
             return written[1]
@@ -227,7 +228,7 @@ def _outgoing(
         correlation_id=correlation_id,
         causation_id=cause,
         traceparent=traceparent,
-        # Records of one moment would otherwise share an id made of their key.
+        # Without it, records of the same moment would share an id made from their key.
         identity=identity,
     )
     return message.to(log_subject(record.domain, record.epoch))

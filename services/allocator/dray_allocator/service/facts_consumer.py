@@ -37,7 +37,7 @@ from dray_allocator.values.events import (
 from dray_allocator.values.undecodable import UndecodableFact, undecodable
 
 _MOST_FOLDED: Final = 256
-"""Facts folded before the next decisions, while more are buffered."""
+"""The maximum number of facts folded before the next decisions, while more facts are buffered."""
 _OF_POOLS: Final = (ClaimObserved, PodObserved)
 """Facts whose subjects name a pool; all others are read by every replica."""
 _AT_ONCE: Final = 64
@@ -74,13 +74,13 @@ class FactsReader:
         self._asked = asyncio.Event()
         """Whether the pools to read are known."""
         self._is_stale = False
-        """Whether other pools are to be read than those read now."""
+        """Whether the pools to read differ from those that are read now."""
         self._is_waiting = True
         """Whether the reading may be cancelled: no event is being handled."""
         self._reading: asyncio.Task[None] | None = None
         self._gaps = GapTracker()
         self._folded = 0
-        """Facts so far."""
+        """How many facts were read so far."""
         self._created = ""
         """When the stream that was read was created."""
         self._earlier: dict[asyncio.Task[None], Pools] = {}

@@ -1,6 +1,6 @@
 """The leases of a replica: take free ones, renew them, and release those above a fair share.
 
-A lease only saves work; what protects a log is its last sequence.
+A lease only saves work; a log is protected by its last sequence.
 """
 
 import asyncio
@@ -21,12 +21,13 @@ from dray_allocator.values.events import Event, LogLost, RecordSeen, Serve, Stan
 
 _REPLICAS: Final = "replica."
 _AT_ONCE: Final = 1024
-"""Leases that are asked for together. A server that syncs each write stores some 3 000 a second."""
+"""The maximum number of leases that are asked for together. A server that syncs each write stores
+some 3 000 leases a second."""
 _RETRIED: Final = 16
-"""Skipped domains that are looked at after an event."""
+"""The maximum number of skipped domains that are looked at after an event."""
 _LOOKS: Final = 4
-"""How often per renewal other replicas are counted, free domains are looked for, and a part of the
-leases is renewed."""
+"""How many times per renewal period other replicas are counted, free domains are looked for, and a
+part of the leases is renewed."""
 
 
 def _part_of(domain: str) -> int:
@@ -64,7 +65,7 @@ class LeaseHolder:
         self._served: dict[str, None] = {}
         self._leased: dict[str, None] = {}
         self._leaving: dict[str, None] = {}
-        """Domains that are being released: nothing is decided, but appends are not answered yet."""
+        """Domains that are being released: nothing is decided, but some appends have no answer."""
         self._replica_lease = f"{_REPLICAS}{token(self._instance)}"
         self._is_able = False
         """Whether enough was read to decide."""
@@ -74,8 +75,8 @@ class LeaseHolder:
         self._others: int | None = None
         """Other replicas that can serve; None: not counted yet."""
         self._due_s = [0.0] * _LOOKS
-        """When each part of the leases is to be renewed, by the loop's clock. In parts, no lease
-        waits for a thousand others."""
+        """When each part of the leases is to be renewed, by the loop's clock. Because leases are
+        renewed in parts, no lease waits for a thousand others."""
         self._counted_s = -lease_renewal_s
         """When replicas were counted last."""
         self._wake = asyncio.Event()
@@ -94,8 +95,8 @@ class LeaseHolder:
         self._wake.set()
 
     def retry_skipped(self, event: Event) -> None:
-        """After an event, start the next turn if a skipped domain can be served now. Few are looked
-        at; all others are at the next turn."""
+        """After an event, start the next turn if a skipped domain can be served now. Only a few are
+        looked at; the next turn looks at all of them."""
         names = self.skipped[:_RETRIED]
         if isinstance(event, RecordSeen) and event.domain in self.skipped:
             names = (event.domain,)
@@ -178,7 +179,7 @@ class LeaseHolder:
         due = [part for part, at_s in enumerate(self._due_s) if now_s >= at_s]
         rest_s = self._lease_renewal_s / _LOOKS
         for part in due:
-            # All are due at first; later, each is in a turn of its own.
+            # All parts are due at first; later, each part is due in a turn of its own.
             is_first = self._due_s[part] == 0.0
             self._due_s[part] = now_s + (rest_s * (part + 1) if is_first else self._lease_renewal_s)
         return due
@@ -228,7 +229,8 @@ class LeaseHolder:
             self._log.debug("the other replicas can't be counted", why=str(error))
 
     def _can_serve(self) -> bool:
-        """A replica that subscribes to everything reads all of it before it holds a lease."""
+        """Whether this replica can serve domains. One that subscribes to everything must read all
+        of it before it holds a lease."""
         if not self._state.facts.synced:
             return False
         partial = not self._state.subscriptions.everything
@@ -261,7 +263,8 @@ class LeaseHolder:
             return False
 
     def _room(self, is_due: bool) -> int:
-        """How many leases to take: every turn below the fair share, up to it when due."""
+        """How many leases to take: up to the fair share, which is rounded up if a renewal of the
+        first part is due, else rounded down."""
         if not self._is_able:
             return 0
         share = self._most() if is_due else len(self._domains()) // self._replicas
@@ -293,16 +296,16 @@ class LeaseHolder:
                 self._log.warning("a lease can't be released; it expires", why=str(error))
 
     async def _keep(self, domains: Sequence[SchedulingDomain]) -> None:
-        """Take or renew leases, all of them at once: each waits for the server's disk."""
+        """Take or renew leases, all at once, because each of them waits for the server's disk."""
         keys = [domain_lease(domain.name) for domain in domains]
         outcomes = await self._bus.acquire_all(keys, self._instance, ttl_s=self._lease_ttl_s)
-        async with asyncio.TaskGroup() as group:  # A log that is new is asked for its end.
+        async with asyncio.TaskGroup() as group:  # The end of each new log is asked for.
             for domain, outcome in zip(domains, outcomes, strict=True):
                 group.create_task(self._apply_outcome(domain, outcome))
 
     async def _apply_outcome(self, domain: SchedulingDomain, outcome: bool | DrayError) -> None:
-        """Serve a domain whose lease is ours, and leave it otherwise. A bus that is away or refuses
-        the lease (an account that is full) is asked again."""
+        """Serve a domain if its lease is ours, else stop serving it. If the bus is away or refuses
+        the lease (an account that is full), it is asked again."""
         if isinstance(outcome, DrayError):
             await self._not_kept(domain, outcome)
             return

@@ -3,7 +3,7 @@
 Spans are made for sampled pods only: what was decided, and how long the pod waited. A decision that
 placed nothing (the pod waits, or another replica appended first) is a failed span of its own; the
 span of the decision that places the pod links to it. Waiting pods are read from the headers of the
-log, so that another replica that takes over links to them, too.
+log, so that another replica that takes over also links to them.
 """
 
 from collections import OrderedDict
@@ -55,7 +55,7 @@ class AllocatorMetrics:
         )
         self._waits = prometheus_client.Counter(
             "dray_allocator_waits",
-            "Recorded reasons to wait, per pod, by the kind of the first",
+            "Recorded waits of pods, by the kind of the first reason",
             ["domain", "reason"],
             registry=registry,
         )
@@ -67,7 +67,7 @@ class AllocatorMetrics:
         )
         self.conflicts = prometheus_client.Counter(
             "dray_allocator_conflicts",
-            "Appends that found another last sequence",
+            "Appends refused because the log had another last sequence",
             registry=registry,
         )
         self.oversold = prometheus_client.Counter(
@@ -79,7 +79,9 @@ class AllocatorMetrics:
             "dray_allocator_undecodable", "Messages that could not be read", registry=registry
         )
         _gauge(
-            registry, "undecodable_domains", "Domains left to others: a message of a newer release"
+            registry,
+            "undecodable_domains",
+            "Domains left to other replicas: a message of a newer release",
         ).set_function(
             lambda: sum(
                 bool(state.undecodable_for(name))
@@ -89,25 +91,29 @@ class AllocatorMetrics:
         _gauge(registry, "facts_position", "Last fact applied").set_function(
             lambda: state.facts.position
         )
-        _gauge(registry, "waiting_pods", "Pods that wait in domains it serves").set_function(
+        _gauge(
+            registry, "waiting_pods", "Pods that wait in the domains that this replica serves"
+        ).set_function(
             lambda: sum(
                 len(domain.queue.pending) for domain in state.domains.values() if domain.serving
             )
         )
         _gauge(
-            registry, "active_pods", "Pods that it has yet to try; not those that fit nowhere"
+            registry,
+            "active_pods",
+            "Pods that this replica has not tried yet, without those that fit nowhere",
         ).set_function(
             lambda: sum(_active_pods(state, one) for one in state.domains.values() if one.serving)
         )
         _gauge(registry, "serving_domains", "Domains this replica serves").set_function(
             lambda: sum(domain.serving for domain in state.domains.values())
         )
-        _gauge(registry, "unconfirmed_records", "Records appended, not read back").set_function(
-            lambda: sum(len(domain.appended) for domain in state.domains.values())
-        )
+        _gauge(
+            registry, "unconfirmed_records", "Records appended but not read back yet"
+        ).set_function(lambda: sum(len(domain.appended) for domain in state.domains.values()))
 
     def appended(self, record: AnyRecord) -> None:
-        """A record is in the log. One of a pool that was deleted meanwhile does not count."""
+        """Count a record that is in the log now, unless its pool was deleted meanwhile."""
         if record.domain not in self._state.domains:
             return
         if isinstance(record, Decided):
@@ -144,7 +150,7 @@ class Traces:
         """Per claim: its pod, and the traceparent of the decision that placed it."""
 
     def folded(self, record: AnyRecord, headers: Mapping[str, str], at_unix_s: float) -> None:
-        """Take a record in that was read from the log."""
+        """Take in a record that was read from the log."""
         if isinstance(record, Waiting):
             position = headers.get(_TRACEPARENT, "")
             if position != record.traceparent and is_sampled(position):

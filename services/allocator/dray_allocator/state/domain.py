@@ -1,4 +1,4 @@
-"""A scheduling domain: the fold of its decision log, the appends that are not read back, its queue.
+"""A scheduling domain: the fold of its decision log, the appends not read back yet, and its queue.
 
 The fold has reservations, exclusions, reasons and nodes that left. Its values are immutable, so
 copying dicts copies it.
@@ -41,7 +41,7 @@ class Stage(StrEnum):
     """Stage of a reservation."""
 
     RESERVED = "held"
-    """``held`` is the word of messages and commands."""
+    """Messages and commands call this ``held``."""
     COMMITTED = "committed"
     """Released because ``status.allocation`` was seen."""
     OVER = "over"
@@ -59,7 +59,7 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     allocation: Allocation
     decided_unix_s: float
     node: str
-    """The pod's node; other nodes may be able to use the allocation, too."""
+    """The pod's node; other nodes may also be able to use the allocation."""
     stage: Stage = Stage.RESERVED
 
 
@@ -69,8 +69,8 @@ class LogFold:
 
     sequence: int = 0
     facts_sequence: int = 0
-    """Highest position of facts of any writer; a replica decides on this log only from that
-    position on."""
+    """The highest position of facts of any writer. A replica decides on this log only once it has
+    read the facts up to that position."""
     checkpoint_unix_s: float = 0.0
     """Time of the log's start or of its last checkpoint."""
     since_checkpoint: int = 0
@@ -78,10 +78,10 @@ class LogFold:
     pods: dict[str, PodDecision] = field(default_factory=dict)
     """The latest decision of each pod that still has a live claim."""
     sharers: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By claim, the pods of a group whose decisions have its latest attempt, too."""
+    """By claim, the other pods of a group whose decisions also have the claim's latest attempt."""
     waiting: dict[str, Waiting] = field(default_factory=dict)
     excluded: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Per claim, excluded nodes and since when."""
+    """Per claim, the excluded nodes and the times of their exclusion."""
     left: dict[str, int] = field(default_factory=dict)
     """Per node, the revision with which it left the domain."""
     group_holds: dict[str, GroupHold] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class LogFold:
     held_claims: dict[str, Allocation] = field(default_factory=dict)
     """The same by claim: its former devices."""
     node_hold: NodeHold | None = None
-    """What nodes are held for a pod or group that has waited long."""
+    """Which nodes are held for a pod or group that has waited long."""
     held_nodes: dict[str, str] = field(default_factory=dict)
     """The same nodes, by the UID under which each counts as full."""
     learned: Learned | None = None
@@ -97,7 +97,7 @@ class LogFold:
     parts: CheckpointParts = NO_PARTS
     """Parts of a checkpoint that is not complete yet."""
     group_parts: GroupParts = NO_GROUP_PARTS
-    """The same of a decision on a group."""
+    """The same for a decision on a group."""
     is_whole: bool = True
     """Whether everything up to ``sequence`` is known: the reader began with the first record, or
     has read a whole checkpoint since."""
@@ -224,7 +224,7 @@ class LogFold:
         return [claim.uid for claim in (*before.claims, *hold.claims)]
 
     def _set_node_hold(self, hold: NodeHold | None) -> list[str]:
-        """Replace what nodes are held; return the UIDs under which they counted and count."""
+        """Replace the held nodes; return the UIDs under which old and new ones count as full."""
         before = self.held_nodes
         self.node_hold = hold if hold is not None and hold.nodes else None
         nodes = () if self.node_hold is None else self.node_hold.nodes
@@ -256,8 +256,8 @@ class LogFold:
         return reservation is not None and reservation.stage is not Stage.OVER
 
     def _checkpoint(self, record: Checkpoint) -> Changes:
-        """Continue from a checkpoint once its last part is read: every reader, whether it begins
-        here or read all records before, then knows the same."""
+        """Continue from a checkpoint once its last part is read. Every reader then knows the same,
+        whether it begins here or has read all earlier records."""
         if not self.parts.is_complete:
             return NOTHING
         whole, self.parts, self.is_whole = self.parts, NO_PARTS, True
@@ -291,7 +291,7 @@ class LogFold:
 def _reservations(
     whole: CheckpointParts, known: Mapping[str, Reservation]
 ) -> dict[str, Reservation]:
-    """The reservations of a checkpoint, as they are known where they are."""
+    """The reservations of a checkpoint. Those that are known already are kept as they are."""
     decided = whole.decisions()
     found = {}
     for one in whole.reserved:
@@ -328,17 +328,17 @@ class SchedulingDomain:
     name: str
     epoch: int
     start: int = 1
-    """Sequence of the log's record from which a reader knows everything."""
+    """Sequence of the record from which on a reader of the log knows everything."""
     confirmed: LogFold = field(default_factory=LogFold)
     """The log as it was read."""
     current: LogFold = field(default_factory=LogFold)
-    """With the pending appends; decisions build on it."""
+    """The log with the pending appends; decisions build on it."""
     appended: deque[tuple[int, AnyRecord]] = field(default_factory=deque)
     """Sequence and record of appends not read back yet."""
-    fence: int | None = None
+    serving_since: int | None = None
     """While serving: the log's last sequence when the lease was taken."""
     term: int = 0
-    """How often this replica began to serve the domain."""
+    """How many times this replica began to serve the domain."""
     lost: bool = False
     """The log's stream is missing."""
     undecodable: str = ""
@@ -360,9 +360,9 @@ class SchedulingDomain:
     unsettled: dict[str, None] = field(default_factory=dict)
     """Claims with a reservation that has not ended."""
     asked: dict[str, int] = field(default_factory=dict)
-    """Per claim, number of the last void request sent."""
+    """Per claim, the number of the last void request that was sent."""
     ticked: bool = False
-    """A tick was folded and not handled yet."""
+    """A tick was folded but not handled yet."""
     settle: bool = True
     """Whether all of ``unsettled`` must be checked."""
     to_settle: dict[str, None] = field(default_factory=dict)
@@ -385,7 +385,7 @@ class SchedulingDomain:
     @property
     def serving(self) -> bool:
         """Whether this replica may append, once it is caught up."""
-        return self.fence is not None
+        return self.serving_since is not None
 
     def has_work(self, *, goes_on: bool) -> bool:
         """Whether a step may do something. ``goes_on``: paused searches may continue."""
@@ -437,14 +437,14 @@ def merely_reserved(reservation: Reservation | None, claim: Claim | None) -> boo
 
 
 def executed_unknown(claim: Claim, reservation: Reservation | None) -> bool:
-    """Whether an execution has begun that is neither voided nor in this log: an older epoch's,
-    or one whose record was trimmed. It could still be committed, so it is voided first."""
+    """Whether an execution has begun that is neither voided nor in this log: it is of an older
+    epoch, or its record was trimmed. It could still be committed, so it is voided first."""
     known = reservation.attempt if reservation else 0
     return claim.allocation is None and claim.decision > max(claim.void, known)
 
 
 def held_node_uid(node: str) -> str:
-    """The UID under which a held node counts as full: that of an assumed pod."""
+    """The UID of the assumed pod that makes a held node count as full."""
     return f"held-node/{node}"
 
 

@@ -55,7 +55,7 @@ class PoolChanges(msgspec.Struct, frozen=True, gc=False):
     """What changes for pools and all of their pods."""
 
     capacity: tuple[str, ...] = ()
-    """Pools in which pods may fit that did not fit before, or have other reasons to wait."""
+    """Pools in which pods that did not fit before may fit, or may have other reasons to wait."""
     is_everywhere: bool = False
     """The same for all pools."""
     unsettled: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class PoolChanges(msgspec.Struct, frozen=True, gc=False):
 
 
 class Changes(msgspec.Struct, frozen=True, gc=False):
-    """What a fact or a record changes: from it follows what must be computed again."""
+    """What a fact or a record changes. It determines what must be computed again."""
 
     claims: tuple[str, ...] = ()
     """Claims whose allocation, reservation or void changed."""
@@ -82,7 +82,7 @@ class Changes(msgspec.Struct, frozen=True, gc=False):
     """Pods that no longer want what is reserved for them."""
     nodes: tuple[str, ...] = ()
     counted: tuple[str, ...] = ()
-    """Pods that the sums of a node contain now, or no longer."""
+    """Pods that were added to the sums of a node, or removed from them."""
     cards: tuple[str, ...] = ()
     """Nodes whose devices changed; an empty name for devices of several nodes."""
     pools: PoolChanges | None = None
@@ -152,7 +152,7 @@ class Facts:
     position: int = 0
     """Sequence of the last fact applied."""
     reached: dict[str, int] = field(default_factory=dict)
-    """The same, of each pool's claims and pods; under "" of all other facts."""
+    """The same for each pool's claims and pods, and under "" for all other facts."""
     synced: bool = False
     whole: bool = True
     """Whether every fact that the stream held at ``position`` was applied."""
@@ -283,7 +283,7 @@ class Facts:
         return Changes(self._without_pool(pod), (uid,), groups, ended)
 
     def _without_pool(self, pod: Pod) -> tuple[str, ...]:
-        """The pod's claims whose pool is the pool of the pods that refer to them."""
+        """The pod's claims that name no pool: their pool is that of the pods that refer to them."""
         found: tuple[str, ...] = ()
         for reference in pod.claims:
             uid = self.claim_uids.get((pod.namespace, reference.claim), "")
@@ -376,7 +376,7 @@ class Facts:
         return Changes(groups=(group.key,))
 
     def put_synced(self, fact: Synced) -> Changes:
-        """All facts are published, or no longer."""
+        """Note whether all facts are published."""
         self.synced = not fact.deleted
         return NOTHING
 
@@ -407,8 +407,9 @@ class Facts:
     def tick(self, fact: Tick) -> tuple[list[str], list[str], list[str]]:
         """Advance the time and forget old deletions; return the forgotten claims, pods and nodes.
 
-        A tick advances the time by its distance from the tick before, but never backwards, and at
-        most by its bound for itself and for each tick that this reader missed.
+        A tick advances the time by its distance from the previous tick, but never backwards, and
+        not by more than its bound times the number of ticks: itself and those that this reader
+        missed.
         """
         if self._last_tick is None:
             self._date_deletions(fact.now_unix_s)
@@ -442,7 +443,7 @@ class Facts:
         return abs(self.now_unix_s - unix_s)
 
     def _date_deletions(self, now_unix_s: float) -> None:
-        """Date tombstones that were read before the first tick: they are as old as the reader."""
+        """Date the tombstones that were read before the first tick with the time of that tick."""
         for gone in (self.gone_claims, self.gone_pods, self.gone_nodes):
             gone.update(dict.fromkeys(gone, now_unix_s))
 
@@ -537,7 +538,7 @@ _DEFAULT = policy_placement(None)
 def _move(
     index: dict[str, dict[str, None]], uid: str, before: str | None, pool: str | None
 ) -> None:
-    """Enter an object under its pool; None: it was not there, or is gone."""
+    """Move an object from one pool to another; None: it was in no pool, or is in none now."""
     if before == pool:
         return
     if before is not None:
@@ -565,7 +566,7 @@ def _keep(known: dict[str, T], name: str, value: T, deleted: bool) -> None:
 
 
 def _changes_of_node(name: str, before: NodeFact | None, after: NodeFact | None) -> Changes:
-    """What a node's fact changes. Lost capacity counts, too: reasons change."""
+    """What a node's fact changes. Lost capacity also counts, because reasons change."""
     pools = dict.fromkeys(
         pool
         for fact in (before, after)
@@ -580,7 +581,8 @@ def _changes_of_node(name: str, before: NodeFact | None, after: NodeFact | None)
     is_lost = before is not None and before.node.ready and (after is None or not after.node.ready)
     return Changes(
         nodes=(name,),
-        # Pods that left the sums, too: who folds their decision now assumes them until they end.
+        # Includes pods that left the sums: a reader that folds their decision now assumes them
+        # until they end.
         counted=tuple(sorted(_counted(before) ^ _counted(after))),
         pools=PoolChanges(
             tuple(capacity),
@@ -651,4 +653,4 @@ _PUTS: Final[Mapping[type[Fact], Callable[[Facts, Any], Changes]]] = {
     GroupObserved: Facts.put_group,
     Synced: Facts.put_synced,
 }
-"""How facts are applied on which nothing else depends, by type."""
+"""By type of fact, the method that applies it, for facts that change nothing outside ``Facts``."""

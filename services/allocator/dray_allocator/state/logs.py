@@ -1,4 +1,4 @@
-"""Applies what is read of decision logs; decides nothing."""
+"""Applies what is read from decision logs; decides nothing."""
 
 from dray.messages.checkpoints import is_first_part
 from dray.messages.decisions import AnyRecord, Checkpoint, Released
@@ -52,7 +52,7 @@ def _fold_next(
 
 
 def _begin_again(state: AllocatorState, known: SchedulingDomain) -> SchedulingDomain:
-    """Forget what was read of a log; its epoch is the same."""
+    """Forget what was read from a log; its epoch is the same."""
     domain = SchedulingDomain(
         known.name, known.epoch, unnamed=known.unnamed, renamed=known.renamed, start=known.start
     )
@@ -83,7 +83,7 @@ def stop_log(state: AllocatorState, event: RecordUndecodable) -> None:
     if domain is None or domain.epoch != event.epoch:
         return
     forget_appended(state, domain)
-    domain.fence = None
+    domain.serving_since = None
     domain.undecodable = event.why
     state.index.undecodable[domain.name] = None
 
@@ -92,7 +92,7 @@ def forget_appended(state: AllocatorState, domain: SchedulingDomain) -> None:
     """Return to the confirmed log: another replica may have appended."""
     forgotten = domain.forget_appended() if domain.appended else []
     state.index.appending.pop(domain.name, None)
-    # Parts of a decision that were read back count no longer without the others.
+    # Parts of a decision that were read back no longer count without the other parts.
     for record in (*forgotten, *(domain.current.group_parts.parts if forgotten else ())):
         state.requeue(subjects(record), domain)
         if isinstance(record, Released):  # Its reservations are assumed again.

@@ -21,7 +21,7 @@ _HELD_SHARE: Final = 4
 _LONGEST_PAUSE_S: Final = 86_400.0
 _MOST_TURNS: Final = 1024
 _LOOKED_THROUGH: Final = 4096
-"""Groups and signatures that one look goes through: about 15 ms."""
+"""The maximum number of groups and signatures that one look goes through, in about 15 ms."""
 
 
 class Hint(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +36,8 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
     resource_nano: int = 0
     """How much of it must be free, in billionths."""
     refused_at: int = -1
-    """The ``requirements_version`` with which pods are refused that it needs; below 0: none is."""
+    """The ``requirements_version`` with which pods that the group needs are refused; below 0: none
+    is refused."""
 
 
 NO_HINT: Final = Hint()
@@ -51,24 +52,25 @@ class RunningMember(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class LongWaits:
-    """Since when pods and groups wait, and for whom this replica looks for nodes to hold."""
+    """Since when pods and groups wait, and for which of them this replica looks for nodes to
+    hold."""
 
     since: dict[str, float] = field(default_factory=dict)
-    """By UID of each pending pod and group that fits nowhere. It is kept while the pod or group is
-    tried again."""
+    """The time by UID of each pending pod and group that fits nowhere. It is kept while the pod or
+    group is tried again."""
     turns: dict[str, None] = field(default_factory=dict)
-    """Namespaces for which nodes were looked for; the one whose turn was last is the last."""
+    """Namespaces for which nodes were looked for, in the order of their last turns."""
     without_nodes: dict[str, None] = field(default_factory=dict)
-    """UIDs of pods and groups for which no nodes were found, until all others had a look."""
+    """UIDs of pods and groups for which no nodes were found; cleared once this is true for all."""
     pauses: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By UID of a pod or group that did not start while nodes were held for it: the length of its
-    pause, and its end. It is longer each time: the pod may never fit."""
+    """By UID of a pod or group that did not start while nodes were held for it: the length and the
+    end of its pause. Each pause is longer than the last: the pod may never fit."""
     looks_again_unix_s: float = 0.0
     rests_until_unix_s: float = 0.0
     _position: int = 0
 
     def is_due(self, now_unix_s: float) -> bool:
-        """Whether it is time for a look; then the next one is later."""
+        """Whether it is time for a look; if so, the next look is scheduled."""
         if now_unix_s < self.looks_again_unix_s:
             return False
         self.looks_again_unix_s = now_unix_s + _LOOK_EVERY_S
@@ -76,7 +78,7 @@ class LongWaits:
 
     def some(self, waiting: Sequence[T]) -> Sequence[T]:
         """The groups and signatures that this look goes through: all, or those that follow the ones
-        of the look before."""
+        of the previous look."""
         if len(waiting) <= _LOOKED_THROUGH:
             return waiting
         begin = self._position if self._position < len(waiting) else 0
@@ -84,15 +86,15 @@ class LongWaits:
         return waiting[begin : self._position]
 
     def note(self, uid: str, recorded: Iterable[Waiting | None], now_unix_s: float) -> None:
-        """Note since when a pod or group fits nowhere, unless that is known: since the first of its
-        pods' last records, or now. It may have waited before."""
+        """Note since when a pod or group fits nowhere, unless that is known: since the earliest of
+        its pods' last records, or since now. It may have waited before."""
         if uid not in self.since:
             times = (one.now_unix_s for one in recorded if one is not None)
             self.since[uid] = min(times, default=now_unix_s)
 
     def forget_others(self, pods: Container[str], groups: Iterable[str], count: int) -> None:
-        """Forget pods and groups that do not wait any more, once they are many. ``count``: how many
-        wait."""
+        """Forget pods and groups that do not wait any more, once there are many. ``count``: how
+        many wait."""
         if len(self.since) > 2 * count + _MOST_TURNS:
             known = frozenset(groups)
             self.since = {
@@ -106,7 +108,7 @@ class LongWaits:
         return now_unix_s < end_unix_s
 
     def first(self, uids: Sequence[str], most: int) -> Sequence[str]:
-        """Those that have waited long, and for which nodes are looked for now."""
+        """Those of the pods and groups that have waited long for which nodes are looked for now."""
         waiting = dict.fromkeys(uids)
         self.without_nodes = {uid: None for uid in self.without_nodes if uid in waiting}
         if len(self.without_nodes) == len(waiting):
@@ -114,16 +116,16 @@ class LongWaits:
         return [uid for uid in uids if uid not in self.without_nodes][:most]
 
     def take_turn(self, namespace: str) -> None:
-        """Note that nodes were looked for, for a pod or group of a namespace."""
+        """Note that a pod or group of a namespace had its turn: nodes were looked for."""
         self.turns.pop(namespace, None)
         if len(self.turns) >= _MOST_TURNS:
             del self.turns[next(iter(self.turns))]
         self.turns[namespace] = None
 
     def rest(self, hold: NodeHold, nodes: int, now_unix_s: float) -> None:
-        """Hold nothing for a while after a hold, so that over the time one in ``_HELD_SHARE`` of
-        the pool's nodes is held at most; and nothing for this pod or group, if its time was over.
-        ``nodes``: how many the pool has."""
+        """Hold nothing for a while after a hold, so that on average at most one in ``_HELD_SHARE``
+        of the pool's nodes is held. If the hold ended because its time was over, its pod or group
+        also pauses. ``nodes``: how many nodes the pool has."""
         lasted_s = max(0.0, min(now_unix_s, hold.until_unix_s) - hold.since_unix_s)
         excess = _HELD_SHARE * len(hold.nodes) / max(1, nodes) - 1
         self.rests_until_unix_s = now_unix_s + lasted_s * max(0.0, excess)
@@ -144,8 +146,8 @@ class PendingGroups:
     postponed: dict[GroupKey, None] = field(default_factory=dict)
     """Touched groups that are looked at with the next tick."""
     starting: dict[GroupKey, None] = field(default_factory=dict)
-    """Groups below their minimum with pods that had devices, and did not run, when they were looked
-    at last."""
+    """Groups that, when they were looked at last, were below their minimum and had pods with
+    devices that did not run yet."""
     incomplete: dict[GroupKey, None] = field(default_factory=dict)
     """Groups that lack pods for their minimum: no capacity helps them, only a touch does."""
     pending: dict[GroupKey, QueueKey] = field(default_factory=dict)
@@ -160,8 +162,8 @@ class PendingGroups:
     """The backoff, and its end, of each group for which a long joint search found nothing.
     Without it, a group that is searched again and again would delay other pods."""
     running: dict[GroupKey, Mapping[str, RunningMember]] = field(default_factory=dict)
-    """By group whose minimum is met, or for which devices are held: each pod that runs, by UID.
-    Of a pod that is lost, the facts may no longer show the claims."""
+    """For each group whose minimum is met, or for which devices are held: its running pods, by UID.
+    Once a pod is lost, the facts may no longer show its claims."""
     long_waits: LongWaits = field(default_factory=LongWaits)
     active: list[tuple[QueueKey, GroupKey]] = field(default_factory=list)
     """Heap; an entry counts only while it equals the group's in ``pending``."""
@@ -184,7 +186,7 @@ class PendingGroups:
         self.pending.pop(key, None)
         self.unschedulable.pop(key, None)
         if not self.pending:
-            self.active.clear()  # Else an entry that no longer counts is work for ever.
+            self.active.clear()  # Else entries that no longer count cause work for ever.
 
     def forget(self, key: GroupKey) -> None:
         """Forget a group without pods in the pool."""
@@ -221,7 +223,7 @@ class PendingGroups:
         self.unschedulable[key] = hint
 
     def touch_all(self) -> None:
-        """Have all groups looked at again; what was known of those that run is old."""
+        """Have all groups looked at again; what was known about running ones is outdated."""
         self.active.clear()
         self.backoffs.clear()
         self.touched |= dict.fromkeys((*self.pending, *self.incomplete, *self.running))
@@ -248,7 +250,7 @@ class PendingGroups:
         return heapq.heappop(self.active)[1]
 
     def snapshot(self, capacity_version: int) -> list[object]:
-        """What decides which group is tried when, for comparisons of states."""
+        """Everything that decides when each group is tried, for comparisons of states."""
         active = [order for order, key in self.active if self.pending.get(key) == order]
         return [
             [[str(key) for key in keys] for keys in (self.touched, self.postponed)],

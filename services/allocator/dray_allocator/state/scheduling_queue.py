@@ -1,4 +1,4 @@
-"""The pending pods of one scheduling domain, in kube-scheduler's words.
+"""The pending pods of one scheduling domain, in kube-scheduler's terms.
 
 A pending pod is active (to be tried now), unschedulable (it fitted nowhere) or paused (its search
 is not finished).
@@ -14,13 +14,13 @@ from dray.runtime.token_bucket import TokenBucket
 QueueKey = tuple[int, float, str]
 """Order of the pods: negative priority, time of creation, uid."""
 NO_HINT = b""
-"""Signature of unschedulable pods that are tried again after every change: nothing tells whether
-a change helps them."""
+"""Signature of unschedulable pods that are tried again after every change: it is not known which
+change helps them."""
 
 
 _REPORTS: Final = 6
-"""Changes of a signature's reasons that are recorded at once, then one each period: a node that
-comes and goes would have every waiting pod reported as often."""
+"""How many changes of a signature's reasons are recorded at once; then one per period. Without this
+limit, each time that a node came or went, every waiting pod would be recorded again."""
 _MOST_SIGNATURES: Final = 1024
 
 
@@ -31,9 +31,9 @@ class SchedulingQueue:
     pending: dict[str, QueueKey] = field(default_factory=dict)
     """Per pod uid."""
     capacity_version: int = 0
-    """Moves when pods may fit that did not fit before, and when nodes are lost."""
+    """Increases when pods that did not fit before may fit, and when nodes are lost."""
     node_lost_unix_s: float = -1.0
-    """When the last node was deleted or no longer ready; below 0: never."""
+    """When a node was last deleted or stopped being ready; below 0: never."""
     topology: str = ""
     """The pool's topology setting."""
     paused: dict[str, None] = field(default_factory=dict)
@@ -47,8 +47,8 @@ class SchedulingQueue:
     explained: dict[tuple[object, ...], tuple[tuple[int, ...], tuple[Reason, ...]]] = field(
         default_factory=dict
     )
-    """Per signature, and while devices or nodes are held per namespace, group and priority:
-    reasons, and the versions of what they were computed from."""
+    """Reasons, and the versions of what they were computed from, per signature. While devices or
+    nodes are held, also per namespace, group and priority."""
     allowances: dict[bytes, TokenBucket] = field(default_factory=dict)
     """Per signature."""
     active: list[QueueKey] = field(default_factory=list)
@@ -95,8 +95,8 @@ class SchedulingQueue:
                 self._forget_removed(entry[0])
 
     def _forget_removed(self, signature: bytes) -> None:
-        """Note that a pod of a signature was removed; forget such entries where they are many: a
-        first pod that fits nowhere for ever would keep them."""
+        """Note that a pod of a signature was removed. If there are many entries of removed pods,
+        forget them: they would stay as long as the first pod fits nowhere."""
         heap = self.unschedulable_pods.get(signature, [])
         removed = self._removed.get(signature, 0) + 1
         if removed <= len(heap) // 2:
@@ -209,7 +209,7 @@ class SchedulingQueue:
         self.paused.clear()
 
     def snapshot(self) -> list[object]:
-        """What decides which pod is tried when, for comparisons of states."""
+        """Everything that decides when each pod is tried, for comparisons of states."""
         active = {key for key in self.active if self.pending.get(key[2]) == key}
         unschedulable = [
             uid for uid, (_, key) in self._unschedulable_as.items() if self.pending.get(uid) == key

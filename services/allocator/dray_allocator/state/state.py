@@ -91,7 +91,7 @@ class BusyDomains:
         return name in self._places
 
     def __iter__(self) -> Iterator[str]:
-        """All, while none is added or dropped."""
+        """All names; none may be added or dropped meanwhile."""
         return iter(self._places)
 
     def add(self, domain: SchedulingDomain) -> None:
@@ -108,7 +108,7 @@ class BusyDomains:
             del self._order[bisect_left(self._order, (place, name))]
 
     def after(self, place: int) -> Iterator[str]:
-        """The domains behind a place, while others may be added or dropped."""
+        """The domains behind a place; domains may be added or dropped meanwhile."""
         while (at := bisect_left(self._order, (place + 1, ""))) < len(self._order):
             place, name = self._order[at]
             yield name
@@ -144,17 +144,17 @@ class AllocatorState:
     suspects: dict[DeviceId, Suspect] = field(default_factory=dict)
     """Devices whose use grew, to be checked."""
     ticks: int = 0
-    """How many were applied."""
+    """How many ticks were applied."""
     is_postponed: bool = False
     """Whether domains take a step after the next ``Continue``."""
     last_place: int = 0
-    """The place of the last domain that took a step before those."""
+    """The place of the last domain that took a step; the postponed domains follow it."""
     index: DomainIndex = field(default_factory=DomainIndex)
     """Which domains an event may concern."""
     busy_domains: BusyDomains = field(default_factory=BusyDomains)
     """Domains in which a step may do something, once this replica serves them."""
     kept_scores: KeptScores = field(default_factory=KeptScores)
-    """Of this replica's decisions, for people."""
+    """The scores of this replica's decisions, for people."""
     _queued_in: dict[str, str] = field(default_factory=dict)
     """By pod, the only domain in whose queue it may be."""
     _places: int = 0
@@ -199,13 +199,13 @@ class AllocatorState:
     def ready_after(
         self, place: int, most: int, *, goes_on: bool, last: int | None = None
     ) -> list[SchedulingDomain]:
-        """The first domains behind a place, ``most`` of them and none behind the place ``last``, in
-        which a step may do something and to whose logs this replica may append now. ``goes_on``:
-        paused searches may continue."""
+        """The first ``most`` domains behind a place in which a step may do something and to whose
+        logs this replica may append now; none behind the place ``last``. ``goes_on``: paused
+        searches may continue."""
         found: list[SchedulingDomain] = []
         for name in self.busy_domains.after(place):
             domain = self.domains.get(name)
-            if domain is None or domain.fence is None or not domain.has_work(goes_on=True):
+            if domain is None or domain.serving_since is None or not domain.has_work(goes_on=True):
                 self.busy_domains.drop(name)
                 continue
             if len(found) == most or (last is not None and domain.place > last):
@@ -251,7 +251,7 @@ class AllocatorState:
         return not self.is_caught_up(domain.name)
 
     def undecodable_log(self) -> str:
-        """Why the log of any domain can't be decoded; empty if all can be."""
+        """Why a domain's log can't be decoded; empty if all logs can be."""
         domains = {**self.domains, **self.unread_domains} if self.index.undecodable else {}
         found = _first_of(self.index.undecodable, domains, lambda one: bool(one.undecodable))
         return found.undecodable if found is not None else ""
@@ -272,8 +272,9 @@ class AllocatorState:
         )
 
     def undecodable_for(self, pool: str) -> str:
-        """Why this replica must not decide in the pool, although others may: a message of a newer
-        release that it can't decode, of this pool or of one that it depends on. Empty if it may."""
+        """Why this replica must not decide in the pool, although others may: it can't decode a
+        message of a newer release, in this pool or in one that the pool depends on. Empty if it
+        may."""
         facts = self.facts
         if not self.index.undecodable and not facts.undecodable.facts:
             return ""
@@ -315,9 +316,9 @@ class AllocatorState:
     def ready(self, domain: SchedulingDomain) -> bool:
         """Whether this replica may append to the domain's log now."""
         return (
-            domain.fence is not None
+            domain.serving_since is not None
             and not domain.lost
-            and domain.current.sequence >= max(1, domain.fence)
+            and domain.current.sequence >= max(1, domain.serving_since)
             and len(domain.appended) < self.options.unconfirmed_records
             and self.complete(domain)
         )
@@ -337,7 +338,7 @@ class AllocatorState:
         return self.may_be_decided(pod) and any(self.claims_to_decide(pod))
 
     def may_be_decided(self, pod: Pod) -> bool:
-        """The same, whatever is known of its claims."""
+        """Whether dray decides the pod, whatever is known about its claims."""
         pool = self.facts.pools.get(pod.pool)
         return (
             pool is not None
@@ -352,9 +353,9 @@ class AllocatorState:
         """The pod's open claims and those of others.
 
         Open claims are to be allocated together; there are none unless all are known and free.
-        Claims of others are allocated for other pods, so that the pod can't be bound: dray reserves
-        a claim for one pod or its PodGroup, together with its allocation; kube-scheduler for each
-        pod.
+        Claims of others are allocated for other pods, so the pod can't be bound. When dray
+        allocates a claim, it reserves the claim for one pod or its PodGroup; kube-scheduler
+        reserves a claim for each pod.
         """
         claims = self.facts.claims_of(pod) or ()
         opened = tuple([one for one in claims if one.allocation is None])
@@ -581,15 +582,15 @@ class AllocatorState:
                     index[uid] = (*known, domain)
 
     def _is_in_group(self, pod_uid: str, decision: PodDecision) -> bool:
-        """Whether a pod is in the group of a joint decision, whose members are all looked at again
-        after it."""
+        """Whether a pod is in the group of a joint decision. All members of the group are looked at
+        again after the decision."""
         pod = self.facts.pods.get(pod_uid)
         if pod is None or pod.member is None or decision.group is None:
             return False
         return pod.member.group == decision.group.group
 
     def charge(self, decision: PodDecision) -> None:
-        """Charge devices and node for a decision that may not be made."""
+        """Charge devices and node for a decision that is perhaps not made."""
         pod_uid, node = decision.pod_uid, decision.node
         devices: list[DeviceId] = []
         for claim in decision.claims:
@@ -597,7 +598,7 @@ class AllocatorState:
         self.assumed_pods.set(pod_uid, node, _resources_of(decision))
         self._use_changed(devices, node)
 
-    def discharge(self, decision: PodDecision) -> None:
+    def undo_charge(self, decision: PodDecision) -> None:
         """Undo ``charge``."""
         devices: list[DeviceId] = []
         for claim in decision.claims:
@@ -621,7 +622,7 @@ class AllocatorState:
 
     def open_nodes(self, nodes: Mapping[str, str]) -> tuple[str, ...]:
         """Do not count held nodes as full, until ``close_nodes``; return the UIDs under which they
-        were. ``nodes``: by UID."""
+        counted. ``nodes``: by UID."""
         uids = tuple([uid for uid in nodes if self.assumed_pods.has(uid)])
         for uid in uids:
             self.tables.use_changed(self.assumed_pods.set(uid, "", None))
@@ -730,7 +731,7 @@ class AllocatorState:
             yield from domain.current.claims.values()
 
     def _is_untouched(self, claim_uid: str, claim: Claim | None) -> bool:
-        """Whether the claim uses nothing and is in no log, as a new claim."""
+        """Whether the claim uses nothing and is in no log, like a new claim."""
         if claim is None or claim.allocation is not None or claim.decision:
             return False
         return not self.device_usage.has(claim_uid) and not self.domains_of_claim(claim_uid)
@@ -739,7 +740,7 @@ class AllocatorState:
         change = self.device_usage.set(claim_uid, self._use(claim_uid))
         if change.taken:
             self._suspect(change.taken, claim_uid)
-        if self.tables.by_pool:  # They read all of it when they are made.
+        if self.tables.by_pool:  # Tables read all uses when they are made.
             self._use_changed((*change.taken, *change.freed))
         for device in change.freed:
             self._capacity_freed_on(device)
@@ -760,7 +761,7 @@ class AllocatorState:
             suspects[device] = new if before is None else Suspect(claim_uid, before.since)
 
     def is_reserved(self, claim_uid: str) -> bool:
-        """Whether an attempt at the claim stands in a log that is read and is not over."""
+        """Whether a log that is read has an attempt of the claim that is not over."""
         for domain in self.domains_of_claim(claim_uid):
             known = domain.current.claims.get(claim_uid)
             if known is not None and known.stage is not Stage.OVER:
@@ -768,7 +769,7 @@ class AllocatorState:
         return False
 
     def _use_changed(self, devices: Sequence[DeviceId], node: str = "") -> None:
-        """Use of devices changed, and perhaps of a node."""
+        """The use of devices changed, and perhaps the use of a node."""
         changed: dict[str, list[Card]] = {node: []} if node else {}
         known = self.published.cards
         for device in devices:
@@ -879,7 +880,7 @@ class AllocatorState:
         if pod.member is None and (domain := self.domains.get(pool)) is not None:
             key = (-pod.priority, pod.created_unix_s, pod.uid)
             # A replica that begins to serve activates all pods.
-            domain.queue.add(pod_uid, key, activate=domain.fence is not None)
+            domain.queue.add(pod_uid, key, activate=domain.serving_since is not None)
             self.busy_domains.add(domain)
 
     def _touch_group(self, group: GroupKey) -> None:
@@ -899,7 +900,7 @@ class AllocatorState:
             self.index.groups[group] = pools
 
     def _capacity_freed_on(self, device: DeviceId) -> None:
-        """Something of a device was freed."""
+        """Some capacity of a device was freed."""
         card = self.published.cards.get(device)
         if card is None and device.driver in self.options.drivers:
             self._capacity_changed_everywhere()
@@ -907,7 +908,7 @@ class AllocatorState:
             self._capacity_changed_on(card.node if card else device.pool)
 
     def _capacity_changed_on(self, node: str) -> None:
-        """Something of a node was freed, added or changed."""
+        """Some capacity of a node was freed, added or changed."""
         fact = self.facts.nodes.get(node)
         domain = self.domains.get(fact.node.pool) if fact else None
         if domain is not None:
@@ -952,7 +953,8 @@ def _first_of(
     domains: dict[str, SchedulingDomain],
     is_one: Callable[[SchedulingDomain], bool],
 ) -> SchedulingDomain | None:
-    """A domain for which this is true; those before it are dropped from the index."""
+    """The first domain of the index for which ``is_one`` is true; those before it are dropped from
+    the index."""
     found, passed = None, []
     for name in index:
         domain = domains.get(name)
@@ -1024,4 +1026,4 @@ _APPLIES: Final[Mapping[type[Fact], Callable[[AllocatorState, Any], Changes]]] =
     TaintRuleObserved: AllocatorState._taint_rule,
     Tick: AllocatorState._tick,
 }
-"""How facts are applied that change more than ``Facts``, by type."""
+"""By type of fact, the method that applies it, for facts that change more than ``Facts``."""

@@ -27,7 +27,7 @@ _MOVED: Final = "moved from"
 
 @dataclass(slots=True)
 class Subscriptions:
-    """Everything from the first fact on, by default."""
+    """What is subscribed to: by default, everything from the first fact on."""
 
     everything: bool = True
     whole_from: int | None = 0
@@ -53,8 +53,8 @@ class Subscriptions:
     def awaits(self, pool: str) -> bool:
         """Whether earlier facts of the pool are to be folded.
 
-        Those of a known pool are ignored. Folded before the facts without a pool that precede them,
-        they would give a state that no reader of all facts in order has.
+        Earlier facts of a known pool are ignored. If facts were folded before the facts without a
+        pool that precede them, the state would be one that no reader of all facts in order has.
         """
         if not pool or self.pools.get(pool) is not None:
             return False
@@ -99,7 +99,7 @@ class PoolDependencies:
     """The other pools that a replica must know to decide in a pool: usually none.
 
     A node may have devices that claims of another pool hold; a claim may belong to another pool
-    than the pods that refer to it. Facts of nodes, claims and pods name them.
+    than the pods that refer to it. Facts of nodes, claims and pods name these other pools.
     """
 
     _pairs: dict[Object, tuple[Pair, ...]] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class PoolDependencies:
             self._set((f"{_MOVED} {pool}", uid), ())
 
     def _member(self, uid: str, pool: str, fact: ClaimObserved | PodObserved) -> None:
-        """Let the pools of an object depend on each other; pools it left, until it is deleted."""
+        """Let the pools of an object depend on each other; pools it left, until its deletion."""
         if fact.moved_to is not None:
             self._moved.setdefault(uid, {})[pool] = None
             self._set((f"{_MOVED} {pool}", uid), ((pool, fact.moved_to),))

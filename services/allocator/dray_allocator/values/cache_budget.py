@@ -15,7 +15,7 @@ class CacheBudget:
         self._used = 0
 
     def takes(self, key_bytes: int) -> bool:
-        """Count an entry with a key of so many bytes.
+        """Count an entry whose key has this many bytes.
 
         False: the budget is exceeded; the caller empties the cache, and only this entry counts.
         """

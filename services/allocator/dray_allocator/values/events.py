@@ -14,14 +14,14 @@ class FactSeen(msgspec.Struct, frozen=True, gc=False):
     sequence: int
     fact: Fact | UndecodableFact
     more: bool = False
-    """More facts are at hand: fold only, decide with the last of them."""
+    """More facts are available: only fold this one; decide after the last of them."""
     whole: bool = True
-    """False: facts before it are missing because later ones, still to come, replaced them.
-    What is folded is then no state that the cluster ever had, and nothing is decided."""
+    """False: earlier facts are missing because later facts, which are not read yet, replaced them.
+    The folded state then never existed in the cluster, so nothing is decided."""
 
 
 class Subscribe(msgspec.Struct, frozen=True, gc=False):
-    """Fold the facts and logs of these pools from now on, and no others; None: of all pools."""
+    """From now on, fold only the facts and logs of these pools; None: of all pools."""
 
     pools: tuple[str, ...] | None
 
@@ -55,8 +55,8 @@ class RecordSeen(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordUndecodable(msgspec.Struct, frozen=True, gc=False):
-    """The next record of a domain's log is one that this release can't decode: it may be an
-    allocation, and all behind it build on it."""
+    """This release can't decode the next record of a domain's log. The record may be an allocation,
+    and all later records build on it."""
 
     domain: str
     epoch: int
@@ -134,8 +134,8 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     expected_last: int
     chained: bool = False
     term: int = 0
-    """``SchedulingDomain.term``: the failure of an append of an earlier term says nothing of this
-    one."""
+    """``SchedulingDomain.term``: the failure of an append of an earlier term does not concern this
+    term."""
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
@@ -160,7 +160,7 @@ class Unfollow(msgspec.Struct, frozen=True, gc=False):
 
 
 class StopServing(msgspec.Struct, frozen=True, gc=False):
-    """What was appended is forgotten, because records that were not read are trimmed: serve the
+    """What was appended is forgotten, because records were trimmed before they were read: serve the
     domain again once its log is read."""
 
     domain: str

@@ -18,33 +18,34 @@ class AllocatorOptions:
     void_repeat_s: float = 5.0
     exclusion_s: float = 300.0
     group_exclusion_s: float = 10.0
-    """The same for pods of a group: all of them were rolled back because of one."""
+    """The exclusion for pods of a group: all of them were rolled back because of one."""
     checkpoint_interval_s: float = 600.0
     waiting_repeat_s: float = 10.0
-    """A waiting pod whose reasons changed only in their counts is recorded again after this."""
+    """If only the counts in a waiting pod's reasons changed, they are recorded again after this."""
     pods_per_record: int = 64
     unconfirmed_records: int = 256
-    """Records appended ahead of their confirmation."""
+    """The maximum number of records that are appended but not confirmed yet."""
     searches_per_step: int = 64
-    """Pods searched for before other work of the process may run."""
+    """How many pods are searched for before other work of the process may run."""
     decided_bytes: int = 900_000
     """Limit of the decisions in one record. Every bus takes messages of 1 MiB (``MINIMUM_BYTES``);
     the rest is for the record's other fields."""
     group_parts: int = 8
-    """Records in which the decision on one PodGroup may be written."""
+    """The maximum number of records for the decision on one PodGroup."""
     group_pods: int = 4096
-    """Pods of one PodGroup; a larger group is not decided."""
+    """The maximum number of pods of one PodGroup; a larger group is not decided."""
     group_trials: int = 2_000
-    """Nodes searched again for pods of one PodGroup together, after no node was left for one."""
+    """The maximum number of searches of a node for several pods of one PodGroup together, after one
+    of its pods found no node."""
     group_timeout_s: float = 300.0
-    """How long after its decision the minimum of a PodGroup may lack running pods, unless the
-    PodGroup has its own."""
+    """How long after its decision a PodGroup may have fewer running pods than its minimum, unless
+    the PodGroup has its own timeout."""
     group_hold_s: float = 60.0
     """How long the devices of a lost pod are held for its PodGroup; 0: not at all."""
     node_hold_after_s: float = 600.0
-    """How long a pod or PodGroup has waited when nodes are held for it."""
+    """How long a pod or PodGroup must wait before nodes are held for it."""
     node_hold_s: float = 3600.0
-    """How long nodes are held for it at most; 0: not at all."""
+    """The longest time for which nodes are held for it; 0: not at all."""
 
     changed: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
     """Options that differ from the defaults, by name, as JSON values; without the writer."""

@@ -4,7 +4,7 @@ The content of such a fact is unknown, so a decision that depends on it could al
 twice. Each kind of fact stops the fewest pools:
 
 - a claim: its pool, and the pools of the nodes on which it holds devices;
-- a pod: its pool (a pod without a pool is never decided about);
+- a pod: its pool (dray never decides a pod without a pool);
 - a tombstone of either: none (the last known state of the object still counts);
 - a node: the pool that it was in, and those that it is in or leaves now;
 - a slice of our drivers: the pool of its node;
@@ -50,8 +50,8 @@ _UNUSED: Final = (
     TemplateObserved,
     TermBegun,
 )
-"""Allocators ignore them, or their last state stays: a node's health only removes devices, and pods
-of a group that is not known wait."""
+"""Facts that stop no pool. Allocators ignore them or keep the last known state: a node's health
+only removes devices, and the pods of an unknown group wait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Claims that account for pods without claims: of the device plugin, and without GPUs."""
+"""Claims that account for pods without claims: pods of the device plugin, and pods without GPUs."""

@@ -1,8 +1,8 @@
-"""Which pods need a claim that accounts for them, and what it says. Pure.
+"""Which pods need a claim that accounts for them, and its content. Pure.
 
 Such a pod refers to no claim, so Kubernetes makes none. The claim has the shape of the pod's own
-annotation, is owned by the pod, and is decided, allocated and reserved like any other. That of a
-pod without GPUs asks for no device.
+annotation, is owned by the pod, and is decided, allocated and reserved like any other. The claim of
+a pod without GPUs asks for no device.
 """
 
 from dray.api.names import CLAIM_REFERENCE, POD_CLAIM_NAME, SHAPE
@@ -63,7 +63,7 @@ def _claim_of(pod: Object) -> Object | Unusable:
 class AccountingClaim(
     RecordedRule[Object | Unusable | None], frozen=True, kw_only=True, tag="accounting-claim"
 ):
-    """The claim to be made for a pod; None: none."""
+    """The claim to be made for a pod; None if there is none to make."""
 
     pod_uid: str
 

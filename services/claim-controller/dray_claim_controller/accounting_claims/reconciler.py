@@ -23,7 +23,7 @@ _LOOKED_AT_ONCE: Final = 1000
 
 
 class AccountingClaimReconciler:
-    """Makes the claim of each pod that lacks it, and releases the devices of pods that have ended:
+    """Makes the missing claims of pods, and releases the devices of pods that have ended:
     kube-controller-manager does so only for claims that a pod names. A claim that can't be written
     delays no other, and is tried again at least every five minutes."""
 
@@ -46,7 +46,7 @@ class AccountingClaimReconciler:
         )
 
     async def run(self) -> None:
-        """Look at all pods there are, then at every pod that changes, until cancelled."""
+        """Look at all existing pods, then at every pod that changes, until cancelled."""
         cache = self._informers.cache
         self._unread.add(cache.pods)
         with cache.changed_pods.subscribed(self._unread):

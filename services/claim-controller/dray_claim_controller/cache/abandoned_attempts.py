@@ -1,10 +1,9 @@
-"""Attempts that are given up because Kubernetes takes no write for them. Pure.
+"""Attempts that are given up because Kubernetes does not store writes for them. Pure.
 
-An attempt is committed by a write that is fenced by a revision of the claim which carries the
-attempt's mark (``execute.rules``). So once it is given up, only one thing may still commit it: a
-write that was sent before, and was fenced by the revision that was read then. If that revision has
-no mark of the attempt, or is not the claim's newest any more, there is no such write, and the
-attempt is as good as void (docs/adr/0030).
+An attempt is committed by a write that is fenced by a claim revision with the attempt's mark
+(``execution.decisions.next_step``). So after the attempt is given up, only a write that was sent
+earlier can still commit it, and only if the claim's newest revision is the one that fences this
+write and has the mark. Otherwise the attempt counts as void (docs/adr/0030).
 """
 
 from msgspec.structs import replace
@@ -13,8 +12,8 @@ from dray.api.claims import Claim, GivenUp
 
 
 def abandon_attempts(claim: Claim, known: GivenUp | None, attempt: int, message: str) -> GivenUp:
-    """What is known of a claim once attempts up to ``attempt`` are carried out by nobody any more.
-    ``claim`` is as its object says."""
+    """The record of a claim after attempts up to ``attempt`` were given up: nobody carries them out
+    any more. ``claim`` is as its object describes it."""
     attempt = attempt if known is None else max(attempt, known.attempt)
     void = 0 if known is None else known.void
     if not may_be_committed(claim, attempt):
@@ -29,14 +28,16 @@ def may_be_committed(claim: Claim, attempt: int) -> bool:
 
 
 def refresh_abandoned(known: GivenUp, claim: Claim) -> GivenUp | None:
-    """What is known of the claim once it is as its object says now; None: the object says all."""
+    """The updated record for the claim as its object is now; None: the object itself says
+    everything."""
     if claim.resource_version > known.revision:
         known = replace(known, void=known.attempt, message="")
     return None if claim.void >= known.attempt and not known.message else known
 
 
 def with_void(claim: Claim, known: GivenUp | None) -> Claim:
-    """The claim with all of its attempts void that count as void."""
+    """The claim, with ``void`` raised to the attempts that count as void by the record
+    ``known``."""
     if known is None or known.void <= claim.void:
         return claim
     return replace(claim, void=known.void)

@@ -1,7 +1,7 @@
-"""Required anti-affinity of pods that are there already: whom they keep away. Pure.
+"""Required anti-affinity of existing pods: which pods they keep away. Pure.
 
-kube-scheduler's InterPodAffinity holds it against every pod that comes, whatever that pod asks
-for itself. Where dray binds, nobody else looks.
+kube-scheduler's plugin InterPodAffinity applies it to every new pod, whatever that pod itself asks
+for. If dray binds the pod, nobody else checks it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ class AntiAffinityTerm:
     topology: str
     """Label of nodes: the pod keeps others away from all nodes with its own node's value."""
     namespaces: tuple[str, ...]
-    """Empty: of every namespace."""
+    """Namespaces of the excluded pods; empty: every namespace."""
     labels: tuple[NodeExpression, ...]
     """Labels of the excluded pods."""
 
@@ -55,7 +55,7 @@ def anti_affinity_terms(pod: Object) -> tuple[AntiAffinityTerm, ...]:
 
 
 def same_topology(topology: str, one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether nodes with these labels are in one place, as far as ``topology`` tells them apart."""
+    """Whether nodes with these labels have the same value of the label ``topology``."""
     return topology in one and one[topology] == other.get(topology)
 
 

@@ -16,7 +16,7 @@ from dray.kube.ports import Object, Resource
 from dray_claim_controller.cache.anti_affinity import AntiAffinityTerm, anti_affinity_terms
 
 _READ = msgspec.json.Decoder(tuple[str, dict[str, int], tuple[HostPort, ...], Pod | None])
-"""Phases of pods that have released their resources."""
+"""Decodes what ``checked_pod`` checks."""
 
 
 class FactKey(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -78,7 +78,7 @@ class CachedResourceClaim(msgspec.Struct, frozen=True, gc=False):
 
 
 class CachedPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod as last seen; of pods without claims only their use of the node is kept."""
+    """A pod as last seen; for pods without claims, only their use of the node is kept."""
 
     uid: str
     node: str
@@ -88,7 +88,8 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
     revision: int = 0
     pod: Pod | None = None
     text: bytes = b""
-    """The object's text; empty for pods without claims."""
+    """Whether the kubelet has made the pod's sandbox, which it does after it prepared the
+    claims."""
     has_sandbox: bool = False
     """Whether the kubelet has made its sandbox, after it prepared its claims."""
     has_shape: bool = False
@@ -132,8 +133,8 @@ def unreadable_pod(obj: Object, revision: int) -> CachedPod:
 
 
 def cached_pod(obj: Object, pod: Pod | None, revision: int, *, text: bytes = b"") -> CachedPod:
-    """The cached form of a pod. ``pod``: the same, converted; None if it refers to no claim.
-    ``text``: of the object, else it is made from it."""
+    """The cached form of a pod. ``pod``: the converted pod; None if it refers to no claim.
+    ``text``: the object's text; if empty, it is made from the object."""
     spec = obj["spec"]
     status = obj.get("status") or {}
     if pod is None or is_resized(status):
@@ -184,14 +185,14 @@ def _templates(obj: Object) -> tuple[str, ...]:
 
 
 def checked_pod(cached: CachedPod) -> CachedPod:
-    """A pod, after a check of the types of what its object stated. Raises
+    """The pod, after a check of the types of the values from its object. Raises
     msgspec.ValidationError."""
     json_codec.checked((cached.node, cached.resources, cached.ports, cached.pod), _READ)
     return cached
 
 
 def _has_sandbox(obj: Object) -> bool:
-    """By the condition; by the phase if a kubelet does not write it."""
+    """Decided by the condition; by the phase if the kubelet does not write the condition."""
     status = obj.get("status") or {}
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodReadyToStartContainers":

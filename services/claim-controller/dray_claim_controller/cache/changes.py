@@ -1,4 +1,4 @@
-"""What changed since somebody looked last, and indexes that forget what is gone. Pure."""
+"""Changes since a reader's last look, and indexes that drop empty keys. Pure."""
 
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
@@ -33,11 +33,11 @@ class Unread(Generic[K]):
         return len(self._keys)
 
     def add(self, keys: Iterable[K]) -> None:
-        """These changed."""
+        """Note that these keys changed."""
         self._keys.update(dict.fromkeys(keys))
 
     def take(self, most: int | None = None) -> list[K]:
-        """Return and forget those that changed first, ``most`` at most."""
+        """Return and forget the keys that changed first, at most ``most`` of them."""
         taken = list(islice(self._keys, most))
         if len(taken) == len(self._keys):
             self._keys.clear()
@@ -58,7 +58,7 @@ class ChangeFeed(Generic[K]):
         self._readers.append(reader)
 
     def unsubscribe(self, reader: Unread[K]) -> None:
-        """The reader reads no more."""
+        """Stop telling a reader what changes."""
         self._readers = [one for one in self._readers if one is not reader]
 
     @contextmanager
@@ -71,6 +71,6 @@ class ChangeFeed(Generic[K]):
             self.unsubscribe(reader)
 
     def put(self, *keys: K) -> None:
-        """These changed."""
+        """Note, for every reader, that these keys changed."""
         for reader in self._readers:
             reader.add(keys)

@@ -20,8 +20,8 @@ class ClaimUsers:
         yield from self._pods.get((claim.namespace, claim.name), {}).values()
 
     def put(self, before: Pod | None, after: Pod | None) -> tuple[ClaimName, ...]:
-        """A pod is another one than before, or gone. The claims that it did or does refer to, if
-        that changed, or the pod's pool did."""
+        """Note that a pod changed or is gone (None). Returns the claims that it refers or referred
+        to, if these or the pod's pool changed."""
         old = _names_of(before)
         new = _names_of(after)
         for name in old:

@@ -32,7 +32,7 @@ from dray_claim_controller.cache.resources import name_of, read, read_fields
 
 _SHARED_SPECS: Final = 4096
 _SHARED_SPEC_BYTES: Final = 4096
-"""Longest text of a claim's spec that is converted once for all claims that have it."""
+"""The longest text of a claim's spec that is converted once for all claims with the same text."""
 
 
 class ConvertedObject(msgspec.Struct, frozen=True, gc=False):
@@ -85,8 +85,8 @@ def convert(resource: Resource, obj: Object) -> ConvertedObject:
 
 
 def convert_text(resource: Resource, text: bytes) -> ConvertedObject | None:
-    """The same of an object's text, at half the time; None: it has to be decoded, because
-    something in it is unusual. Nothing in the text is nested too deep."""
+    """The same from the object's text, in half the time. None: the text has to be decoded, because
+    something in it is unusual. The text must not be nested too deep."""
     if resource.plural not in HAS_FIELDS or (fields := fields_of(resource, text)) is None:
         return None
     kept = text_without_managed_fields(text, fields["metadata"])

@@ -8,17 +8,17 @@ from dray.api.devices import DeviceCounterConsumption, ResourceSlice
 
 @dataclass(frozen=True, slots=True)
 class SharedCounters:
-    """What a slice, or a pool, says of counters. Quantities as text."""
+    """The counters of a slice or a pool. Quantities are text."""
 
     sets: dict[tuple[str, str], str] = field(default_factory=dict)
-    """How much there is, by counter set and counter."""
+    """The available amounts, by counter set and counter."""
     uses: dict[str, tuple[DeviceCounterConsumption, ...]] = field(default_factory=dict)
-    """What a device takes while it is allocated, by its name; those that take nothing are left
-    out."""
+    """What each device consumes while it is allocated, by device name; devices that consume nothing
+    are left out."""
 
 
 def shared_counters(part: ResourceSlice) -> SharedCounters | None:
-    """What a slice says of counters; None if it says nothing."""
+    """The counters of a slice; None if it has none."""
     sets = {
         (one.name, counter): amount
         for one in part.counter_sets
@@ -29,7 +29,7 @@ def shared_counters(part: ResourceSlice) -> SharedCounters | None:
 
 
 def merge_counters(parts: Iterable[SharedCounters]) -> SharedCounters:
-    """What the slices of a pool say together."""
+    """The counters of all slices of a pool."""
     whole = SharedCounters()
     for part in parts:
         whole.sets.update(part.sets)

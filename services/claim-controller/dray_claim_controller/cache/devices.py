@@ -13,7 +13,7 @@ _UUID: Final = "uuid"
 
 
 def uuid_of(device_id: DeviceId, device: Device | None) -> str:
-    """The UUID of a device; of one that is not published (any more), its name."""
+    """The UUID of a device; its name if it is not published (any more)."""
     attributes = {} if device is None else device.attributes
     found = attributes.get(_UUID, attributes.get(qualified(_UUID)))
     return str(found) if found else device_id.device
@@ -24,24 +24,24 @@ class DeviceCache:
 
     def __init__(self) -> None:
         self.slices: dict[str, tuple[ResourceSlice, int]] = {}
-        """With the revision they were seen at."""
+        """By name, with the revision at which each was seen."""
         self.holders: dict[DeviceId, dict[str, None]] = {}
         """UIDs of the claims that hold a device, by status."""
         self.sums: dict[tuple[str, str], dict[str, Any]] = {}
-        """What was summed up of a pool's devices, by driver and pool, then by node; forgotten
-        when one of them, or who holds it, changes."""
+        """Sums over a pool's devices, by driver and pool, then by node; forgotten when one of the
+        devices or its holders change."""
         self._counted: dict[str, SharedCounters] = {}
-        """By name, for slices with counters: what they say about them."""
+        """The counters of the slices that have some, by slice name."""
         self._slices_of_pool: dict[tuple[str, str], dict[str, None]] = {}
         self._slices_of_node: dict[str, dict[str, None]] = {}
-        """Names of the slices of the nodes that they name."""
+        """By node, the names of the slices that name it."""
         self._on: dict[str, dict[str, None]] = {}
-        """UIDs of the claims that hold something on a node, whether or not it is published."""
+        """By node, the UIDs of the claims that hold something there, published or not."""
         self._vague: dict[str, Claim] = {}
-        """Claims that hold devices that can't all be read: which ones is unknown."""
+        """Claims whose devices can't all be read, so that it is unknown which devices they hold."""
 
     def device(self, device_id: DeviceId) -> Device | None:
-        """A published device; of several generations of its pool the newest."""
+        """A published device, from the newest generation of its pool."""
         found: tuple[int, Device] | None = None
         for name in self._slices_of_pool.get((device_id.driver, device_id.pool), ()):
             observed = self.slices[name][0]
@@ -53,7 +53,7 @@ class DeviceCache:
         return None if found is None else found[1]
 
     def devices_of(self, driver: str, pool: str) -> tuple[Device, ...]:
-        """What a driver's pool publishes, of its newest generation."""
+        """The devices in the newest generation of a driver's pool."""
         names = self._slices_of_pool.get((driver, pool), ())
         parts = [self.slices[name][0] for name in names]
         newest = max((part.generation for part in parts), default=0)
@@ -70,8 +70,8 @@ class DeviceCache:
         return [self.slices[name][0] for name in self._slices_of_node.get(node, ())]
 
     def possible_holder(self, slice_: ResourceSlice) -> str:
-        """A claim, as ``namespace/name``, that may hold any device of the slice, as what can be
-        read of its allocation does not say which it holds; empty if there is none."""
+        """A claim, as ``namespace/name``, that may hold any device of the slice, because the
+        readable part of its allocation does not say which; empty if there is none."""
         for claim in self._vague.values():
             if claim.allocation is not None and any(
                 _may_hold(claim.allocation, device.id, slice_)
@@ -85,7 +85,7 @@ class DeviceCache:
         return self._on.get(node, ())
 
     def counters_of(self, driver: str, pool: str) -> SharedCounters | None:
-        """The counters that a pool's devices share, by its newest slices that have some."""
+        """The counters that a pool's devices share, from its newest slices that have some."""
         names = [
             name for name in self._slices_of_pool.get((driver, pool), ()) if name in self._counted
         ]
@@ -116,8 +116,8 @@ class DeviceCache:
         self.sums.pop((observed.driver, observed.pool), None)
 
     def hold(self, before: Claim | None, after: Claim | None) -> None:
-        """A claim changed, and with it perhaps what it holds; None: it did not or does not
-        exist."""
+        """A claim changed, and with it perhaps the devices that it holds; None: the claim did not
+        exist before, or is gone."""
         self.place(before, after)
         for claim, holds in ((before, False), (after, True)):
             if claim is None or claim.allocation is None:
@@ -130,7 +130,7 @@ class DeviceCache:
                     leave(self.holders, device.id, claim.uid)
 
     def place(self, before: Claim | None, after: Claim | None) -> None:
-        """A claim holds something on other nodes than before."""
+        """A claim holds devices on other nodes than before."""
         for claim, holds in ((before, False), (after, True)):
             if claim is None:
                 continue
@@ -156,15 +156,15 @@ def is_vague(claim: Claim | None) -> bool:
 
 
 def _may_hold(allocation: Allocation, device: DeviceId, slice_: ResourceSlice) -> bool:
-    """By its pool if that is known, else by its node."""
+    """Decided by the device's pool if it is known, else by the allocation's node."""
     if device.is_whole or not device.may_be(slice_.driver, slice_.pool):
         return False
     return bool(device.pool) or not allocation.node or slice_.node in ("", allocation.node)
 
 
 def nodes_of(claim: Claim) -> tuple[str, ...]:
-    """The nodes on which a claim holds devices. A pool of devices has its node's name, but for
-    drivers that name them otherwise: then the allocation tells."""
+    """The nodes on which a claim holds devices. A DRA pool has its node's name; if a driver names
+    its pools otherwise, the allocation names the node."""
     if claim.allocation is None:
         return ()
     pools = (device.id.pool for device in claim.allocation.devices)

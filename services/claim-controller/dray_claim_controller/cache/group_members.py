@@ -11,7 +11,7 @@ from dray_claim_controller.cache.changes import ChangeFeed, enter, leave
 
 @dataclass(frozen=True, slots=True)
 class ForeignMember:
-    """A pod that names a group and is not dray's to schedule."""
+    """A pod that names a group and that dray does not schedule."""
 
     group: GroupKey
     scheduler: str
@@ -28,8 +28,8 @@ class GroupMembers:
         """Groups that came, changed or went, or whose members or queue did."""
 
     def put(self, before: Pod | None, after: Pod | None) -> tuple[GroupKey, ...]:
-        """A pod of dray is another one than before, or gone. The groups that it was and is in, if
-        what their facts are made of changed."""
+        """Note that a pod of dray changed or is gone (None). Returns the groups that it was and is
+        in, if something changed that their facts depend on."""
         for pod in (before, after):
             if pod is not None and pod.member is not None:
                 put = enter if pod is after else leave
@@ -41,7 +41,8 @@ class GroupMembers:
         return () if _terms(before) == _terms(after) else tuple(groups)
 
     def put_foreign(self, uid: str, now: ForeignMember | None) -> tuple[GroupKey, ...]:
-        """A pod of another scheduler is in this group now; None: in none. The groups affected."""
+        """Note the group that a pod of another scheduler is in; None: it is in none. Returns the
+        affected groups."""
         known = self._foreign_of.pop(uid, None)
         if known is not None:
             leave(self._foreign, known.group, uid)
@@ -66,7 +67,7 @@ class GroupMembers:
 
 
 def _terms(pod: Pod | None) -> tuple[object, ...]:
-    """What of a member the fact of its group depends on."""
+    """The parts of a member that the fact of its group depends on."""
     if pod is None or pod.member is None:
         return ()
     ended = pod.deleting or pod.phase in TERMINAL_PHASES

@@ -1,4 +1,4 @@
-"""Which PodGroups name which Queue and PriorityClass, and what a Queue's groups are. Pure."""
+"""Which PodGroups name which Queue and PriorityClass, and the counts of a Queue's groups. Pure."""
 
 from collections.abc import Callable, Collection
 from typing import Final
@@ -16,7 +16,7 @@ _NO_GROUPS: Final[dict[GroupKey, None]] = {}
 
 
 class GroupReferences:
-    """The groups by what they name."""
+    """Groups by the objects that they name."""
 
     def __init__(self) -> None:
         self._named: dict[GroupKey, tuple[Named, ...]] = {}
@@ -41,7 +41,7 @@ class GroupReferences:
 
 
 class QueueShare(msgspec.Struct, frozen=True, gc=False):
-    """What a group of Volcano counts for in its Queue."""
+    """What a Volcano PodGroup adds to the counts of its Queue."""
 
     queue: str
     phase: str

@@ -26,8 +26,8 @@ def members(cache: ObjectCache, key: GroupKey) -> list[Pod]:
 
 
 def group_of_claim(cache: ObjectCache, pod: Pod, claim: str) -> PodGroup | None:
-    """The group of Kubernetes to whose claims this claim of a pod belongs; None: it is the pod's,
-    or nobody's."""
+    """The native PodGroup that owns this claim of a pod; None: the claim belongs to the pod, or to
+    nobody."""
     if pod.member is None or pod.member.group.api != KUBERNETES:
         return None
     group = group_of(cache, pod.member.group)
@@ -67,7 +67,7 @@ def runs(pod: Pod) -> bool:
 
 
 def has_started(cache: ObjectCache, pod: Pod) -> bool:
-    """Whether a member runs, or is on its way with kube-scheduler."""
+    """Whether a member runs, or kube-scheduler is about to bind it."""
     if has_ended(pod) or pod.node or pod.binder == OWNER_DRAY or pod.gated:
         return runs(pod)
     return not needs_devices(cache, pod) or has_devices(cache, pod)

@@ -88,7 +88,7 @@ def _key_of(resource: Resource, uid: str, name: str) -> FactKey:
 
 
 def _group_named(resource: Resource, name: str) -> GroupKey:
-    """The PodGroup of a name as ``name_of`` makes it."""
+    """The PodGroup with a name in the form of ``name_of``."""
     namespace, _, own = name.partition("/")
     return GroupKey(resource.group, namespace, own)  # type: ignore[arg-type]
 
@@ -115,7 +115,7 @@ class ObjectCache:
         self.group_members = GroupMembers()
         self.group_references = GroupReferences()
         self._queue_counts: QueueCounts | None = None
-        """Once it was asked for."""
+        """None until it is used for the first time."""
         self.users = ClaimUsers()
         self.foreign_users = ClaimUsers()
         """Pods without dray's claims."""
@@ -133,7 +133,7 @@ class ObjectCache:
         self.changed_pods: ChangeFeed[str] = ChangeFeed()
         """UIDs of pods of ours that changed, or whose claims did, or that are gone."""
         self.changed_nodes: ChangeFeed[str] = ChangeFeed()
-        """Names of nodes that changed, or whose devices did, or who holds these."""
+        """Names of nodes that changed, or whose devices or device holders did."""
         self.changed_pools: ChangeFeed[str] = ChangeFeed()
         """Names of GPUPools that changed, or whose policy came or went."""
         self._selections: dict[Callable[..., Any], PodSelection[Any]] = {}
@@ -154,7 +154,7 @@ class ObjectCache:
         self.unreadable: dict[FactKey, ObjectProblem] = {}
         """Objects that exist and can't be read, by plural and identity."""
         self.is_published = True
-        """Whether somebody publishes facts; else nobody takes note of what changed."""
+        """Whether facts are published; otherwise nothing notes which facts changed."""
         self.dirty: OrderedDict[FactKey, int] = OrderedDict()
         self._newly_marked: dict[FactKey, None] = {}
         self._noted: dict[FactKey, None] = {}
@@ -185,7 +185,7 @@ class ObjectCache:
             self.listed[resource.plural] = max(known, revision)
 
     def transform(self, resource: Resource) -> Transform:
-        """Makes of listed objects what ``apply_list`` takes: those that the cache has are not
+        """What converts listed objects for ``apply_list``; objects that the cache has are not
         converted again."""
 
         def known(version: ObjectVersion) -> UnchangedObject | None:
@@ -205,9 +205,9 @@ class ObjectCache:
         )
 
     def apply_list(self, resource: Resource, listed: Listed) -> Iterator[None]:
-        """Apply a list of ``ListedObject`` in steps. What the first list of a kind has becomes
-        visible step by step, all that a later one changes in the last step: no order of its
-        objects is one in which they changed."""
+        """Apply a list of ``ListedObject`` in steps. The objects of a kind's first list become
+        visible step by step. The changes of a later list all become visible in the last step,
+        because the order of its objects is not the order in which they changed."""
         revision = listed.resource_version
         present: set[str] = set()
         changed: list[ConvertedObject] = []
@@ -240,8 +240,8 @@ class ObjectCache:
         self._show(resource, revision)
 
     def apply_missing(self, resource: Resource, known: Object) -> None:
-        """Apply that a read has not found an object, which says no revision. A list that is on its
-        way may be of a time before that, and the watch has shown nothing."""
+        """Apply that a read has not found an object. Such an answer has no revision: a list that
+        arrives later may be older, and the watch has not shown the deletion yet."""
         uid, revision = known["metadata"]["uid"], revision_of(known)
         self._drop(resource, uid, name_of(known), revision, is_shown=False)
 
@@ -297,8 +297,8 @@ class ObjectCache:
         yield from (FactKey("pod", uid) for uid in tuple(self.pods))
 
     def take_dirty(self, most: int | None = None) -> list[tuple[FactKey, int]]:
-        """Return and forget the keys that changed first, ``most`` at most, in order, with the
-        revision of the change."""
+        """Return and forget the keys that changed first, at most ``most`` of them, in order, with
+        the revision of the change."""
         taken = list(islice(self.dirty.items(), most))
         for key, _ in taken:
             del self.dirty[key]
@@ -350,7 +350,8 @@ class ObjectCache:
         self.keep_pod(cached)
 
     def _known(self, resource: Resource) -> list[tuple[str, str]]:
-        """UID and ``namespace/name`` of each object; no name of those that are kept by UID."""
+        """UID and ``namespace/name`` of each object; the name is empty for kinds that are kept by
+        UID."""
         if resource in (CLAIMS, PODS):
             return [(uid, "") for uid in (self.claims if resource is CLAIMS else self.pods)]
         return [(version.uid, name) for name, version in self.plain[resource.plural].versions()]
@@ -378,8 +379,9 @@ class ObjectCache:
             self._put_plain(resource, new)
 
     def _put_listed(self, resource: Resource, new: ConvertedObject, revision: int) -> None:
-        """Put an object of a list of this revision. One that was deleted up to then, or was known
-        in a newer version, is what a store has that was restored from a backup."""
+        """Put an object of a list of this revision. If the object was deleted at or before this
+        revision, or was known in a newer version, the API server's store was restored from a
+        backup."""
         gone = self._gone.get(new.uid)
         if gone is not None and gone <= revision:
             del self._gone[new.uid]
@@ -401,8 +403,8 @@ class ObjectCache:
         return metadata and ObjectProblem.of(_RESOURCES[key.kind], metadata, why)
 
     def object_of(self, key: FactKey) -> tuple[Resource, int | None] | None:
-        """The kind of a fact's object, and the resourceVersion in which it is cached, or None; None
-        for facts without an object."""
+        """The kind of a fact's object, and its cached resourceVersion (None: it is not cached);
+        None for facts without an object."""
         if key.kind == "group":
             group = key_from(key)
             resource = next(one for one in _GROUPS if one.group == group.api)
@@ -417,7 +419,8 @@ class ObjectCache:
 
     def is_restored(self, key: FactKey, revision: int) -> bool:
         """Whether an object that was at a revision is in an older version now, although the watch
-        has shown everything up to there: the API server's store was restored from a backup."""
+        has shown everything up to that revision: the API server's store was restored from a
+        backup."""
         found = self.object_of(key)
         if found is None or found[1] is None:
             return False
@@ -484,8 +487,8 @@ class ObjectCache:
             self.mark(FactKey(kind, name), revision)
 
     def _select(self, resource: Resource, new: ConvertedObject) -> list[str]:
-        """Keep a node, and note which pools select which nodes; the nodes whose pool may be another
-        one by that."""
+        """Store a node, or note which nodes a pool selects. Returns the nodes whose pool may have
+        changed."""
         if resource is POOLS:
             return self.pool_selectors.put_pool(new.name, new.value)
         node: Node | None = new.value
@@ -498,7 +501,7 @@ class ObjectCache:
         return []
 
     def _ordered_by(self, policy: str) -> list[str]:
-        """The nodes whose order of devices a SchedulingConfigTemplate says."""
+        """The nodes whose device order comes from this SchedulingConfigTemplate."""
         pools = self.pool_selectors.pools().values()
         names = [
             one.name
@@ -555,8 +558,8 @@ class ObjectCache:
             enter(self.open_claims, pool, uid)
 
     def _mark_contested(self, *nodes: str) -> None:
-        """Slices or claims of these nodes changed. Mark those whose pool may depend on them:
-        several pools select them."""
+        """Slices or claims of these nodes changed. Mark the nodes whose pool may depend on them,
+        because several pools select the node."""
         self.changed_nodes.put(*nodes)
         for node in nodes:
             if self.pool_selectors.may_be_contested(node):
@@ -696,7 +699,7 @@ class ObjectCache:
         self.mark(FactKey("node", name), revision)
 
     def _forget_node(self, name: str) -> None:
-        """Forget a node that is gone once its pods are, too: its name may never come back."""
+        """Forget a node that is gone once its pods are gone: its name may never come back."""
         if name not in self.plain[NODES.plural] and name not in self._pods_of_node:
             self.node_revision.pop(name, None)
 
@@ -721,7 +724,7 @@ class ObjectCache:
         self.group_members.changed.put(group)
 
     def queue_counts(self) -> QueueCounts:
-        """The groups of each Queue, brought up to date by what changed since it was asked last."""
+        """The groups of each Queue, brought up to date."""
         if self._queue_counts is None:
             unread: Unread[GroupKey] = Unread()
             unread.add(_group_named(POD_GROUPS, name) for name in self.plain[POD_GROUPS.plural])
@@ -798,8 +801,8 @@ class ObjectCache:
         return [self.pods[uid] for uid in self.in_order(self.group_members.of(group))]
 
     def note_foreign(self, uid: str, pod: Pod | None, *, ended: bool = False) -> None:
-        """Store a pod that refers to claims or a group, and is not dray's; None: no longer such a
-        pod."""
+        """Store a pod that refers to claims or a group, and is not dray's; None: it is no longer
+        such a pod."""
         foreign = None
         if pod is not None and pod.member is not None and not ended:
             foreign = ForeignMember(pod.member.group, pod.scheduler)
@@ -820,7 +823,7 @@ class ObjectCache:
 
     def select(self, value: PodValue[V]) -> PodSelection[V]:
         """The pods of ours that lack a node, and are not being deleted, for which ``value`` is not
-        None; brought up to date by what changed since it was asked last."""
+        None; brought up to date."""
         selection = self._selection(value)
         selection.refresh()
         return selection

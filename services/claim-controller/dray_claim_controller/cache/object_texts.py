@@ -17,7 +17,7 @@ class ObjectText(msgspec.Struct, frozen=True, gc=False):
 
 
 class ObjectTexts(Mapping[str, Object]):
-    """Objects by ``namespace/name``. Reading one decodes it; changes of it are not kept."""
+    """Objects by ``namespace/name``. Reading one decodes it; changes to the result are not kept."""
 
     def __init__(self) -> None:
         self._texts: dict[str, ObjectText] = {}

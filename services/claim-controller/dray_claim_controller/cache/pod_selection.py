@@ -34,7 +34,7 @@ class PodSelection(Generic[V]):
         return self._uids.get(value, {}).keys()
 
     def refresh(self, most: int | None = None) -> bool:
-        """Take what changed into account, of ``most`` pods at most; whether any are left."""
+        """Take changes into account, of at most ``most`` pods. Returns whether any are left."""
         for uid in self._unread.take(most):
             cached = self._pods.get(uid)
             found = self._value(cached) if _is_unbound(cached) else None
@@ -53,7 +53,7 @@ class PodSelection(Generic[V]):
 
 
 def _is_unbound(cached: CachedPod | None) -> TypeGuard[CachedPod]:
-    """Whether a pod of ours has no node, by its cached form or its own, and is not being
-    deleted."""
+    """Whether a pod of ours is not being deleted, and lacks a node in its cached form or its
+    converted form."""
     pod = None if cached is None else cached.pod
     return pod is not None and not pod.deleting and not (pod.node and cached and cached.node)

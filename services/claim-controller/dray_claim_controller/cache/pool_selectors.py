@@ -12,7 +12,7 @@ _Label = tuple[str, str]
 
 def selects(pool: Pool, labels: Mapping[str, str]) -> bool:
     """Whether the pool has nodes with these labels (protocol: Pools and nodes). The default pool
-    leaves nodes that are labelled for another pool."""
+    does not have nodes that are labelled for another pool."""
     if pool.default and labels.get(POOL_LABEL, pool.name) != pool.name:
         return False
     return all(labels.get(name) == value for name, value in _labels_of(pool))
@@ -26,8 +26,8 @@ def _labels_of(pool: Pool) -> tuple[_Label, ...]:
 
 
 class PoolSelectors:
-    """Pools and nodes by name, and which selects which. A change costs what it concerns: a pool the
-    nodes that it selects, a node its labels."""
+    """Pools and nodes by name, and which pool selects which node. A changed pool costs time only
+    for the nodes that it selects, a changed node only for its labels."""
 
     def __init__(self) -> None:
         self._pools: dict[str, Pool] = {}
@@ -38,18 +38,19 @@ class PoolSelectors:
         self._pools_with: dict[_Label | None, dict[str, None]] = {}
         """Pools by one of the labels that they select, or None: they select all nodes."""
         self._selecting: dict[str, tuple[str, ...]] = {}
-        """By node, the names of the pools that select it, sorted; of nodes with such a pool."""
+        """By node, the sorted names of the pools that select it; nodes without such a pool are left
+        out."""
         self._selected: dict[str, dict[str, None]] = {}
         """By pool, the nodes that it selects."""
         self._contested: dict[str, dict[str, None]] = {}
-        """By pool, of these the nodes that other pools select, too."""
+        """By pool, those of its nodes that other pools also select."""
 
     def pools(self) -> Mapping[str, Pool]:
         """All readable pools by name."""
         return self._pools
 
     def unreadable(self) -> Iterable[str]:
-        """Names of the pools that can't be read, and could not be before."""
+        """Names of the pools that can't be read, and have no earlier readable version."""
         return self._unreadable.keys()
 
     def of_node(self, node: str) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ FACTS_OF = {
     PRIORITY_CLASSES.plural: "priorityclass",
     QUEUES.plural: "queue",
 }
-"""By plural, the facts that are made of one object alone."""
+"""By plural, the facts that are made from one object alone."""
 _READ_AS: Mapping[str, tuple[Callable[[Object], Any], Decoder[Any]]] = {
     CLASSES.plural: (class_from, Decoder(DeviceClass)),
     POOLS.plural: (pool_from, Decoder(Pool)),
@@ -89,11 +89,11 @@ _READ_AS: Mapping[str, tuple[Callable[[Object], Any], Decoder[Any]]] = {
     NATIVE_POD_GROUPS.plural: (pod_group_from, Decoder(PodGroup)),
     TEMPLATES.plural: (lambda obj: obj.get("spec") or {}, Decoder(dict[str, Any])),
 }
-"""By plural, what facts are made of."""
+"""By plural, how an object is read into the form that facts contain."""
 
 
 def read(resource: Resource, obj: Object) -> tuple[Any, str]:
-    """What facts are made of, and why the object can't be read; empty if it can."""
+    """The object in the form that facts contain, and why it can't be read; empty if it can."""
     if (read_as := _READ_AS.get(resource.plural)) is None:
         return None, ""
     convert, decoder = read_as
@@ -104,13 +104,13 @@ def read(resource: Resource, obj: Object) -> tuple[Any, str]:
 
 
 def read_fields(resource: Resource, fields: Object) -> Any:
-    """What facts are made of, of fields whose types are those of the API. Raises ``UNREADABLE``."""
+    """The form that facts contain, from fields with the types of the API. Raises ``UNREADABLE``."""
     read_as = _READ_AS.get(resource.plural)
     return None if read_as is None else read_as[0](fields)
 
 
 def name_of(obj: Object) -> str:
-    """``namespace/name``, or the name of what has no namespace."""
+    """``namespace/name``, or the name of an object without a namespace."""
     namespace = obj["metadata"].get("namespace")
     name = str(obj["metadata"]["name"])
     return f"{namespace}/{name}" if namespace else name

@@ -34,8 +34,8 @@ class RecordedRule(RuleInput, Generic[A], frozen=True, kw_only=True):
         """The rule's answer. Pure."""
 
     def polled(self) -> str:
-        """A key for rules that are evaluated periodically, else empty: of one key the journal keeps
-        only answers that differ from the one before."""
+        """A key for rules that are evaluated periodically, else empty: for each key, the journal
+        keeps only answers that differ from the one before."""
         return ""
 
 
@@ -47,8 +47,8 @@ class RuleRecorder:
         self._notes = notes
 
     def transform(self, resource: Resource) -> Transform | None:
-        """What makes the objects of lists for ``apply_list`` and ``apply_listed_response``; None:
-        the journal needs the objects themselves."""
+        """What converts listed objects for ``apply_list`` and ``apply_listed_response``; None: the
+        journal needs the objects themselves."""
         return self.cache.transform(resource) if self._notes is None else None
 
     def apply(self, resource: Resource, event: WatchEvent) -> None:

@@ -26,7 +26,7 @@ class CacheSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The whole state of a cache that rules depend on, in its order."""
 
     claims: list[tuple[Object, int]]
-    """With the newest revision that the watch has shown."""
+    """Claims, each with its newest revision that the watch has shown."""
     pods: list[dict[str, Any]]
     """The fields of ``CachedPod``, with the object in place of its text."""
     plain: dict[str, dict[str, Object]]
@@ -35,7 +35,7 @@ class CacheSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     gone: list[str]
     gone_at: dict[str, int] = msgspec.field(default_factory=dict)
-    """The revisions up to which these were deleted, where they are known."""
+    """The revisions up to which the objects in ``gone`` were deleted, if known."""
     given_up: dict[str, GivenUp] = msgspec.field(default_factory=dict)
 
 

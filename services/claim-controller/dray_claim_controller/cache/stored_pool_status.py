@@ -11,7 +11,7 @@ _LOG = {"epoch": int, "lastSequence": int, "factsCreated": str}
 
 def stored_status(pool: Object) -> Object:
     """A GPUPool's status without fields of a wrong type: an older or foreign definition of the
-    resource may have let them in."""
+    resource may have allowed them."""
     status = pool.get("status")
     if not isinstance(status, dict):
         return {}
@@ -64,7 +64,7 @@ class RememberedLog:
 
 
 def remembered_log(pool: Object) -> RememberedLog:
-    """The pool's log by its stored status; epoch 0: none was ever opened."""
+    """The pool's log according to its stored status; epoch 0: none was ever opened."""
     log = stored_status(pool).get("decisionLog") or {}
     return RememberedLog(
         int(log.get("epoch") or 0),

@@ -21,7 +21,7 @@ from dray_claim_controller.work_queue import FairSlots
 class PodExecutor:
     """Carries out the newest decision of each pod until it is done or stopped.
 
-    A limited number do something at a time; namespaces take turns.
+    Only a limited number of executions work at a time; namespaces take turns.
     """
 
     def __init__(
@@ -107,7 +107,8 @@ class PodExecutor:
             self.submit(execution)
 
     async def close(self) -> None:
-        """Stop where it is; a later execution resumes from what is observed."""
+        """Stop the executions in their current state; a later execution resumes from what is
+        observed."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -135,6 +136,6 @@ class PodExecutor:
                 done = execution
             self._joint.leave(self._newest.pop(pod_uid))
         finally:
-            # At once: a decision that is submitted before the task is collected begins another.
+            # Removed now: a decision that is submitted before the task is collected begins another.
             del self._tasks[pod_uid]
             self._running.pop(pod_uid, None)

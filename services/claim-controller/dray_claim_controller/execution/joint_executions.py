@@ -62,7 +62,7 @@ class JointExecutions:
         return WAIT if joint is None else joint.verdict
 
     def arrive(self, execution: Execution) -> bool:
-        """The pod has all its devices. Whether the verdict is known then."""
+        """The pod has all its devices. Returns whether the verdict is known now."""
         joint = self._joint_of(execution)
         if joint is None:
             return False
@@ -73,13 +73,15 @@ class JointExecutions:
         return joint.verdict != WAIT
 
     def go(self, execution: Execution) -> None:
-        """The pod is bound, or with kube-scheduler: all had their devices then."""
+        """The pod is bound, or kube-scheduler binds it: all pods of the group had their devices
+        then."""
         joint = self._joint_of(execution)
         if joint is not None and joint.verdict == WAIT:
             self._end(joint, GO)
 
     def fail(self, execution: Execution, why: str) -> None:
-        """The pod can't be bound: neither can the others, unless that has begun."""
+        """The pod can't be bound: the others are not bound either, unless their binding has
+        begun."""
         joint = self._joint_of(execution)
         if joint is not None and joint.verdict == WAIT:
             decision = execution.decision
@@ -97,7 +99,7 @@ class JointExecutions:
             del self._joints[group.id]
 
     def deadline_unix_s(self, execution: Execution) -> float:
-        """When the pod no longer waits for its group."""
+        """The time at which the pod stops waiting for its group."""
         joint = self._joint_of(execution)
         return 0.0 if joint is None else joint.decided_unix_s + joint.timeout_s
 

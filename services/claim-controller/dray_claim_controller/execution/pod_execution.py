@@ -36,7 +36,8 @@ from dray_claim_controller.work_queue import FairSlots
 
 _MISSING = ("pod-gone", "claim-gone")
 _LEAST_REST_S: Final = 0.1
-"""The facts' time may stand still, and waiting must not become a busy loop then."""
+"""The shortest wait: the facts' time may stand still, and waiting must not become a busy loop
+then."""
 _FIRST_S: Final = 0.05
 _MOST_S: Final = 5.0
 """The longest backoff between tries."""
@@ -51,7 +52,7 @@ class _Rest:
     """Release the slot, and continue later."""
 
     rest_s: float = 0.0
-    """0: when the watch shows a change."""
+    """0: until the watch shows a change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class PodExecution:
         self, parts: ExecutorParts, execution: Execution, unreported: Stop | None = None
     ) -> None:
         """``unreported``: why the execution that this one replaces was given up. Then this one is
-        given up, too: it would fail for the same reason, and only a pod's newest execution reports
+        also given up: it would fail for the same reason, and only a pod's newest execution reports
         it."""
         self._parts = parts
         self._execution = execution
@@ -117,7 +118,7 @@ class PodExecution:
         """How long reads and writes have failed without a success."""
         self._backoff = Backoff(_FIRST_S, _MOST_S)
         self._alarm: asyncio.Event | None = None
-        """While it waits for another try: ends that."""
+        """Ends the wait for another try; None while there is no such wait."""
 
     @property
     def is_failing(self) -> bool:
@@ -292,7 +293,7 @@ class PodExecution:
         began_s: float,
     ) -> _Rest:
         """A write failed, or a read (no step): it is tried again, unless Kubernetes refuses it, or
-        has failed it for too long. A rollback is tried for ever."""
+        it has failed for too long. A rollback is tried for ever."""
         rest = self._try_again(error)
         self._failing_s += self._clock.monotonic_s() - began_s + rest.rest_s
         is_refused = isinstance(error, RefusedError)
@@ -300,7 +301,7 @@ class PodExecution:
             return rest
         if not isinstance(step, Stop):
             structlog.get_logger().error(
-                "Kubernetes does not take a step; the attempt is given up",
+                "Kubernetes does not store a write; the attempt is given up",
                 step="Read" if step is None else type(step).__name__,
                 pod=f"{self._execution.decision.namespace}/{self._execution.decision.name}",
                 error=str(error),
@@ -344,7 +345,7 @@ class PodExecution:
         await self._informers.refresh_pod(decision.pod_uid, decision.namespace, decision.name)
 
     async def _rest(self, rest_s: float) -> None:
-        """Wait so long, or until the execution is replaced."""
+        """Wait for ``rest_s`` seconds, or until the execution is replaced."""
         alarm = self._alarm = asyncio.Event()
         sleep = asyncio.ensure_future(self._clock.sleep(rest_s))
         sleep.add_done_callback(lambda _: alarm.set())

@@ -10,7 +10,7 @@ from dray_claim_controller.execution.decisions.executions import Execution
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What an execution did or came to, for reports."""
+    """What an execution did, or its result, for reports."""
 
     execution: Execution
     step: str

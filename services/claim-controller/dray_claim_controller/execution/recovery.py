@@ -44,11 +44,11 @@ class _PendingRollback:
 class PodRecovery:
     """Looks every ``every_s`` seconds.
 
-    An allocation that kube-scheduler has refused for ``after_s`` is rolled back, and
-    ``backoff_s`` later if it is not the pod's first. One that it has cleared is voided. Pods that
-    have lacked only the last step for ``finish_after_s`` are given to ``finish``. ``executing``
-    returns the UIDs of pods in execution. Failed writes are tried again, later each time, and
-    delay no other pod.
+    An allocation that kube-scheduler has refused for ``after_s`` is rolled back; if it is not the
+    pod's first, ``backoff_s`` later. An attempt whose allocation kube-scheduler has cleared is
+    voided. Pods that have lacked only the last step for ``finish_after_s`` are given to ``finish``.
+    ``executing`` returns the UIDs of pods in execution. Failed writes are tried again, later each
+    time, and delay no other pod.
     """
 
     def __init__(

@@ -24,17 +24,17 @@ _AGAIN_S: Final = 5.0
 """The first rest before a void that was refused is tried again."""
 _LONGEST_S: Final = 300.0
 _MOST_RESTS: Final = 1000
-"""Kept before those of claims that are gone are forgotten."""
+"""If there are more, those of claims that are gone are forgotten."""
 _MESSAGE_LIMIT: Final = 512
 
 
 class VoidWriter:
-    """The voids of one term. What is given up is never carried out by this term, nor, once its
-    fact is published, by any later one (docs/adr/0030).
+    """Writes the voids of one term. This term never carries out an attempt that was given up; once
+    the fact about it is published, no later term does (docs/adr/0030).
 
-    A void that could not be written is tried again, at least every five minutes. A claim whose
-    attempts fail one after the other is decided about again later each time, at least every five
-    minutes, too, or once somebody else has changed it.
+    A void that could not be written is tried again at least every five minutes. If a claim's
+    attempts keep failing, each new decision about it comes after a longer pause: five minutes or
+    less, and no pause once somebody else has changed the claim.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class VoidWriter:
         await self._queue.run()
 
     async def void(self, uid: str, attempt: int, *, is_last_try: bool = False) -> None:
-        """Void attempts up to ``attempt``, or give them up: where Kubernetes refuses to write it,
-        and after a last try whatever it answers.
+        """Void attempts up to ``attempt``. Give them up if Kubernetes refuses the write, and after
+        a last try on any error.
 
-        Raises KubeError, but RefusedError: after a last try only where the server is away.
+        Raises KubeError, but never RefusedError; after a last try only if the server is away.
         """
         cached = self._cache.claims.get(uid)
         if cached is None or self.is_settled(cached, attempt):
@@ -83,13 +83,14 @@ class VoidWriter:
         except KubeError as error:
             if not is_last_try:
                 raise
-            # A server that is away answers about no claim: that is waited out.
+            # This raises if the server is away: that says nothing about the claim, so it is waited
+            # out.
             await self._kube.version()
             await self._give_up(cached, attempt, error)
 
     def rest(self, uid: str, attempt: int, why: str) -> None:
-        """The attempt came to nothing, and the next one would fare alike: have it decided about
-        again only after a while."""
+        """The attempt failed, and the next one would fail for the same reason: delay the next
+        decision about the claim."""
         cached, known = self._cache.claims.get(uid), self._cache.given_up.get(uid)
         if cached is None or (known is not None and known.message):
             return
@@ -115,8 +116,8 @@ class VoidWriter:
             is_final = is_last_try or isinstance(error, RefusedError)
             if not is_final or not 0 < cached.claim.decision <= attempt:
                 raise
-            # Its annotations may be full, or the claim as large as the server stores any: in place
-            # of the mark the void makes it no larger.
+            # The annotations may be full, or the claim may be as large as the server allows. A void
+            # in place of the mark does not make the claim larger.
             answer = await self._writes.void(cached, attempt, in_place_of_mark=True)
         self._informers.apply_response(CLAIMS, answer)
 
@@ -126,8 +127,8 @@ class VoidWriter:
             # What was written last may have been written by a former leader.
             await self._informers.refresh_claim(claim.uid, claim.namespace, claim.name)
         except KubeError as unread:
-            # Then the cache counts: it was listed when the term began, after the last write of the
-            # leader before.
+            # Then the cache counts: it was listed when the term began, after the former leader's
+            # last write.
             structlog.get_logger().info("not read again", claim=claim.name, error=str(unread))
         now = self._cache.claims.get(claim.uid)
         if now is None:
@@ -154,8 +155,8 @@ class VoidWriter:
             )
 
     async def _write_again(self, uid: str) -> None:
-        """Void what is given up, and have the claim be decided about again. Raises any KubeError:
-        it is tried again."""
+        """Void the attempts that were given up, and let the claim be decided about again. Raises
+        any KubeError: it is tried again."""
         if (cached := self._cache.claims.get(uid)) is None:
             self._rests.pop(uid, None)
             return
@@ -178,10 +179,10 @@ class VoidWriter:
 class Rollback:
     """Voids attempts and clears allocations that nobody but dray has reserved.
 
-    Void comes first: from then on no executor, however late, commits the attempt again; a
-    restart between the two finds the claim void and clears it. Before that the void annotation is
-    written on a pod that dray binds: from then on no executor binds it by that attempt. If an
-    executor bound it before, the write conflicts, and nothing is rolled back.
+    The attempt is voided first: from then on no executor, however late, commits it again, and after
+    a restart between the two writes the claim is found void and is cleared. Even before that, a pod
+    that dray binds gets the void annotation: from then on no executor binds it by that attempt. If
+    an executor bound it before, the write conflicts, and nothing is rolled back.
     """
 
     def __init__(self, informers: Informers, writes: ExecutionWrites, voids: VoidWriter) -> None:
@@ -193,22 +194,25 @@ class Rollback:
     async def roll_back(
         self, decision: PodDecision, *, is_last_try: bool = False, failure: str = ""
     ) -> None:
-        """Take the whole decision back. Raises any KubeError: read again and repeat; only what the
-        API server refuses to void is given up, and after a last try what it can't.
+        """Roll the whole decision back. Raises any KubeError: read again and repeat. Attempts that
+        the API server refuses to void are given up; after a last try, those that it can't void are
+        also given up.
 
-        ``failure``: why another attempt would fare alike; then that is not made at once.
+        ``failure``: why another attempt would fail for the same reason; then the next one is
+        delayed.
         """
         for claim in decision.claims:
             if not self._may_roll_back(claim, decision):
                 continue
-            # What is not held now can't be committed once it is void: only this needs the pod.
+            # A claim that holds nothing now can't be committed once it is void, so the pod needs no
+            # annotation because of it.
             if is_held(self._cache, claim):
                 await self._keep_unbound(decision)
             await self.voids.void(claim.uid, claim.attempt, is_last_try=is_last_try)
             if is_held(self._cache, claim):
                 await self.clear(claim.uid)
             if failure:
-                # In one fact with what was written last: nothing has run since.
+                # Nothing else has run since the last write, so both get into the same fact.
                 self.voids.rest(claim.uid, claim.attempt, failure)
 
     async def clear(self, uid: str) -> None:
@@ -218,7 +222,8 @@ class Rollback:
             self._informers.apply_response(CLAIMS, await self._writes.clear(cached))
 
     async def _keep_unbound(self, decision: PodDecision) -> None:
-        """Have the pod say, once for all of the decision, by what it is never bound."""
+        """Write the pod's void annotation, once for the whole decision: it names the attempts by
+        which the pod is never bound."""
         if voids := self._informers.evaluate(PodVoidAnnotation(decision=decision)):
             pod = self._cache.pods[decision.pod_uid].pod
             assert pod is not None

@@ -21,7 +21,7 @@ class ExecutionSpans:
 
     @contextmanager
     def carrying_out(self, execution: Execution, epoch: int) -> Iterator[None]:
-        """Around an execution."""
+        """A span around an execution."""
         position = execution.traceparent or execution.decision.traceparent
         if not is_sampled(position):
             yield
@@ -34,7 +34,8 @@ class ExecutionSpans:
                 del self._spans[execution.decision.pod_uid]
 
     def position(self, execution: Execution) -> str:
-        """What to write onto a claim, so that the node-agent joins; nothing if unsampled."""
+        """The trace position to write to a claim, so that the node-agent joins the trace; empty if
+        the pod is not sampled."""
         span = self._spans.get(execution.decision.pod_uid)
         return span.traceparent if span is not None else ""
 

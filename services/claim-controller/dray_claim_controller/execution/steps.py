@@ -93,8 +93,9 @@ class Steps:
         return None
 
     def _refused(self, claim: ClaimDecision, problem: str, *, is_withheld: bool) -> Stop:
-        """Devices that were removed and claims that became unreadable after the decision are no
-        errors; only a double allocation is logged as one."""
+        """The stop of a commit that was refused. Only a double allocation is logged as an error:
+        devices that were removed and claims that became unreadable after the decision are no
+        errors."""
         if is_withheld:
             return Stop("device-withheld", problem, withdraw=True)
         cards = self._cache.devices
@@ -157,7 +158,7 @@ class Steps:
         reason: str = "",
         detail: str = "",
     ) -> None:
-        """Tell log, trace and reports that the execution came to ``step`` (see ``Progress``)."""
+        """Tell log, trace and reports that the execution reached ``step`` (see ``Progress``)."""
         progress = Progress(execution, step, claim, reason, detail)
         if step != "done":
             log_progress(progress)
@@ -189,8 +190,9 @@ class Steps:
         _check_kept(bool((answer.get("status") or {}).get("allocation")), "status.allocation")
 
     def _consumers(self, cached: CachedResourceClaim, decision: PodDecision) -> list[Consumer]:
-        """For whom a claim is reserved with its allocation: the pod that dray binds, or the group
-        of Kubernetes that has the claim. kube-scheduler reserves by itself."""
+        """The consumers for which a claim is reserved with its allocation: the pod if dray binds
+        it, or the native PodGroup that owns the claim. kube-scheduler makes its own
+        reservations."""
         if decision.binder != OWNER_DRAY:
             return []
         pod = self._cache.pods[decision.pod_uid].pod
@@ -205,7 +207,7 @@ class Steps:
 
 
 def _check_kept(is_kept: bool, what: str) -> None:
-    """Raises KubeUnavailableError where the server has stored a write without a part of it: the
+    """Raises KubeUnavailableError if the server has stored a write without a part of it: then the
     step is tried again after a rest, and not at once for ever."""
     if not is_kept:
         raise KubeUnavailableError(

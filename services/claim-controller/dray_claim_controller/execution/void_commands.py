@@ -1,4 +1,4 @@
-"""Carries out the allocators' wishes to void claims."""
+"""Carries out the allocators' commands to void claims."""
 
 import asyncio
 from dataclasses import dataclass
@@ -38,8 +38,8 @@ class _Asked:
 class VoidCommands:
     """Consumes ``VoidClaim``. The answer is the claim's next fact, so a repetition is a no-op.
 
-    Commands about one claim are answered together, those about different claims side by side. One
-    that fails is delivered again, later each time.
+    Commands about one claim are answered together, commands about different claims in parallel. A
+    command that fails is delivered again, later each time.
     """
 
     def __init__(self, bus: Bus, informers: Informers, clock: Clock, voids: VoidWriter) -> None:
@@ -115,13 +115,14 @@ class VoidCommands:
     async def void(self, command: VoidClaim, cause: str = "", *, is_last_try: bool = False) -> None:
         """Void the claim's attempts, unless it is allocated: then its fact says so.
 
-        ``cause``: id of the command's message. Raises any KubeError: try again; but what the API
-        server refuses to write is given up, and after a last try what it can't write.
+        ``cause``: id of the command's message. Raises any KubeError: try again. Attempts that the
+        API server refuses to void are given up; after a last try, those that it can't void are also
+        given up.
         """
         try:
             await self._informers.refresh_claim(command.claim_uid, command.namespace, command.name)
         except KubeError:
-            # What was seen of it is enough in the end: every write is fenced by that.
+            # On the last try the cached claim is enough: every write is fenced by its revision.
             if not is_last_try:
                 raise
         rule = VoidCheck(claim_uid=command.claim_uid, attempt=command.attempt)

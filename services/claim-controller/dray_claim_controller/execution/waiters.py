@@ -22,8 +22,8 @@ class WatchWaiters:
         """By UID of the awaited object."""
 
     async def until_changed(self, uids: Iterable[str], delay_s: float) -> None:
-        """Rest until the watch shows a change of one of these objects, or ``wake`` names it, or
-        for ``delay_s`` at most."""
+        """Wait until the watch shows a change of one of these objects, or ``wake`` names one, or
+        ``delay_s`` seconds have passed."""
         alarm, about = asyncio.Event(), tuple(dict.fromkeys(uids))
         clock = asyncio.ensure_future(self._clock.sleep(delay_s))
         clock.add_done_callback(lambda _: alarm.set())

@@ -19,12 +19,12 @@ from dray.kube.ports import CLAIMS, NO_ANNOTATIONS, PODS, ConflictError, Kube, O
 from dray_claim_controller.cache.cached_objects import CachedPod, CachedResourceClaim
 
 Timeout = Callable[[], float | None]
-"""How long the server may work on a write that is sent now; raises LeaseExpiredError where nothing
-may be written any more. Asked right before each write, and after the read that fences it."""
+"""How long the server may work on a write that is sent now. Raises LeaseExpiredError if nothing may
+be written any more. Called after the read that fences a write, and right before the write."""
 
 
 class ExecutionWrites:
-    """Patches of claims and pods. Raise KubeError, and LeaseExpiredError."""
+    """The writes to claims and pods. All raise KubeError and LeaseExpiredError."""
 
     def __init__(self, kube: Kube, timeout_s: Timeout) -> None:
         self._kube = kube
@@ -33,9 +33,10 @@ class ExecutionWrites:
     async def mark(
         self, cached: CachedResourceClaim, attempt: int, traceparent: str = ""
     ) -> Object:
-        """Finalizer and attempt, in one patch; its answer's revision fences the commit.
+        """Write finalizer and attempt in one patch; the revision in its answer fences the commit.
 
-        With the position in the pod's trace, if it is sampled, for the node-agent.
+        ``traceparent``: the position in the pod's trace, for the node-agent; empty if it is not
+        sampled.
         """
         finalizers = list(cached.object["metadata"].get("finalizers") or ())
         if CLAIM_FINALIZER not in finalizers:
@@ -53,15 +54,15 @@ class ExecutionWrites:
         reserved_for: Sequence[Consumer],
         timestamp_unix_s: float | None,
     ) -> Object:
-        """The allocation, and with it the reservations."""
+        """Write the allocation, and with it the reservations."""
         status = status_to(allocation, timestamp_unix_s=timestamp_unix_s, reserved_for=reserved_for)
         return await self._patch_status(cached, status)
 
     async def void(
         self, cached: CachedResourceClaim, attempt: int, *, in_place_of_mark: bool = False
     ) -> Object:
-        """Attempts up to ``attempt`` must not be committed any more. ``in_place_of_mark``: remove
-        the mark of the begun attempt."""
+        """Write that attempts up to ``attempt`` must not be committed any more.
+        ``in_place_of_mark``: also remove the mark of the begun attempt."""
         annotations = {VOID: str(max(attempt, cached.claim.void)), ALLOCATED: None}
         if in_place_of_mark:
             annotations |= {DECISION: None, TRACEPARENT: None}
@@ -72,14 +73,15 @@ class ExecutionWrites:
         return await self._patch_status(cached, {"allocation": None, "reservedFor": None})
 
     async def announce(self, cached: CachedResourceClaim) -> Object:
-        """The annotation that the user guide (§3.5) looks for."""
+        """Write the annotation that the user guide (§3.5) looks for."""
         patch = {"metadata": {"uid": cached.claim.uid, "annotations": {ALLOCATED: "true"}}}
         return await self._kube.patch(
             CLAIMS, cached.claim.name, patch, cached.claim.namespace, timeout_s=self._timeout_s()
         )
 
     async def lift_gate(self, cached: CachedPod, pod: Pod) -> Object:
-        """Remove dray's scheduling gate, and no other. Raises ConflictError if it moved."""
+        """Remove dray's scheduling gate, and no other. Raises ConflictError if the gates
+        changed."""
         gates = [gate["name"] for gate in cached.object["spec"].get("schedulingGates") or ()]
         if ALLOCATION_GATE not in gates:
             raise ConflictError(f"pod {pod.namespace}/{pod.name} has no gate {ALLOCATION_GATE}")
@@ -94,8 +96,8 @@ class ExecutionWrites:
         )
 
     async def keep_unbound(self, pod: Pod, voids: str) -> Object:
-        """Tell the pod by which attempts it is never bound. Raises ConflictError if it moved,
-        as it does when it is bound."""
+        """Write to the pod by which attempts it is never bound. Raises ConflictError if the pod
+        changed, for example because it was bound."""
         fence = {"uid": pod.uid, "resourceVersion": str(pod.resource_version)}
         patch = {"metadata": {**fence, "annotations": {VOID: voids}}}
         return await self._kube.patch(
@@ -105,8 +107,8 @@ class ExecutionWrites:
     async def bind(
         self, pod: Pod, node: str, annotations: Mapping[str, str] = NO_ANNOTATIONS
     ) -> None:
-        """POST pods/binding. Raises ConflictError if the pod moved: what it says of attempts
-        that are rolled back counts."""
+        """POST pods/binding. Raises ConflictError if the pod changed: it may name attempts now that
+        are rolled back."""
         await self._kube.bind(
             pod.name,
             pod.namespace,

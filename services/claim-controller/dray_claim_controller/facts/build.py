@@ -77,7 +77,7 @@ class NodeHistory:
 
 
 def key_of(fact: Fact) -> FactKey:
-    """What a fact is about. Facts of one object share the key though subjects may differ."""
+    """The key of a fact. All facts about one object share it, even if their subjects differ."""
     match fact:
         case ClaimObserved(claim=claim):
             return FactKey(fact.NAME, claim.uid)
@@ -88,7 +88,7 @@ def key_of(fact: Fact) -> FactKey:
 
 
 def uid_of(fact: Fact) -> str:
-    """UID of the object, where facts of one key may be of different objects; else empty."""
+    """UID of the object if facts with one key may be about different objects; else empty."""
     match fact:
         case NodeObserved(node=node):
             return node.uid
@@ -111,7 +111,7 @@ def fact_of(cache: ObjectCache, key: FactKey, known: NodeHistory) -> Fact | None
     match key.kind:
         case "claim":
             cached = cache.claims.get(key.identity)
-            # What others hold counts too: nobody else may get it.
+            # Devices that other claims hold also count: nobody else may get them.
             if cached is None or not (cached.ours or cached.claim.allocation is not None):
                 return None
             return ClaimObserved(
@@ -148,13 +148,13 @@ _WITHHELD = "a possible holder, ResourceClaim "
 
 
 def is_withheld(observed: ResourceSlice) -> bool:
-    """Whether a slice was published as one of whose devices none is allocated to anybody else."""
+    """Whether a slice was published with all its devices withheld."""
     return any(why.startswith(_WITHHELD) for one in observed.devices for why in one.unsupported)
 
 
 def _withheld(observed: ResourceSlice, holder: str) -> ResourceSlice:
-    """A slice of whose devices none is allocated to anybody else."""
-    why = f"{_WITHHELD}{holder}, of whose allocation not all can be read"
+    """The slice with all its devices withheld, because ``holder`` may hold any of them."""
+    why = f"{_WITHHELD}{holder}, whose allocation can't be read completely"
     devices = (replace(device, unsupported=(why,)) for device in observed.devices)
     return replace(observed, devices=tuple(devices))
 
@@ -206,10 +206,10 @@ def is_base_template(obj: Object) -> bool:
 
 
 def template_fact(obj: Object) -> TemplateObserved:
-    """A base template as the webhook wants to know it."""
+    """A base template with what the webhook needs of it."""
     metadata, spec = obj["metadata"], dict(obj.get("spec") or {})
     if isinstance(of_claims := spec.get("metadata"), dict):
-        # Derived templates have no annotations, and those of others may hold secrets.
+        # Derived templates have no annotations, and annotations of other users may hold secrets.
         spec["metadata"] = {name: of_claims[name] for name in of_claims if name == "labels"}
     return TemplateObserved(
         revision=revision_of(obj),
@@ -271,7 +271,7 @@ def _stays(
 
 
 def _with_use(cache: ObjectCache, fact: NodeObserved) -> NodeObserved:
-    """The fact with what the node's pods take of it now."""
+    """The fact with the resources of the node that its pods use now."""
     node = fact.node
     running = [cached for cached in cache.pods_on(node.name) if not cached.terminal]
     is_full = any(cached.fills_node for cached in running)
@@ -303,15 +303,16 @@ def _sums(pods: Sequence[CachedPod]) -> dict[str, int]:
 
 
 def _between_owners(node: Node, wanted: Pool | None, where: NodeMembership) -> Node | None:
-    """The node while its devices change hands and not pools, or None: nobody allocates them, but
-    what they are stays, so that nothing that holds them is more than they have."""
+    """The node while its devices change owners within its pool, else None. Nobody allocates its
+    devices then, but it keeps the pool's properties, such as its ratios, so that its devices still
+    have enough capacity for what holds them."""
     if wanted is None or where.pool or not (where.quarantined or where.leaving == wanted.name):
         return None
     return replace(_in_pool(node, wanted), pool="", owner=OWNER_DRAY)
 
 
 def _device_order(cache: ObjectCache, pool: Pool | None) -> str:
-    """By which order of devices kube-scheduler comes close to the pool's placement."""
+    """The order of devices with which kube-scheduler comes close to the pool's placement."""
     if pool is None or pool.owner != OWNER_KUBE_SCHEDULER:
         return ""
     obj = cache.plain[POLICIES.plural].get(pool.template)
@@ -332,6 +333,6 @@ def _in_pool(node: Node, pool: Pool | None) -> Node:
         vram_ratio=pool.vram_ratio,
         enforcement=pool.enforcement,
         unhealthy_effect=pool.unhealthy_effect,
-        # dray binds by itself only where the taint keeps other binders away already.
+        # dray binds by itself only if the taint already keeps other binders away.
         dedicated=pool.dedicated and Taint(DEDICATED_TAINT, pool.name, "NoSchedule") in node.taints,
     )

@@ -24,7 +24,7 @@ class Publish(RecordedRule[tuple[Fact, ...]], frozen=True, kw_only=True, tag="pu
     before: Any = None
     """The last fact about it (a ``Fact``), tombstones included."""
     doubted: tuple[Any, ...] = ()
-    """Later ones, of which it is unknown whether they are stored."""
+    """Later facts, if it is unknown whether they are stored."""
     restored: bool = False
     """Whether the object is in an older version than ``before``, because the API server's store was
     restored from a backup."""
@@ -34,7 +34,7 @@ class Publish(RecordedRule[tuple[Fact, ...]], frozen=True, kw_only=True, tag="pu
     recall: QuarantineTerms = QuarantineTerms()
     """For nodes."""
     limit_bytes: int = 0
-    """What the bus takes at most, where the answer without a limit was too large; 0: not asked."""
+    """The limit of the bus, if the answer without a limit was too large for it; 0: no limit."""
 
     def answer(self, cache: ObjectCache) -> tuple[Fact, ...]:
         before = self.before

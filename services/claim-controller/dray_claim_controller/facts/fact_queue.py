@@ -1,8 +1,8 @@
 """The order in which dependent facts are published. Pure.
 
-If a claim can't be read, nobody knows which devices it holds, so the slices say that no claim gets
-these. Readers know at every moment that a device is held: slices say so before the claim's fact
-stops saying which devices it holds, and stop saying so after the fact says it again.
+If a claim can't be read, nobody knows which devices it holds, so the slices withhold every device
+that it may hold. Readers know at every moment that a device is held: slices withhold it before the
+claim's fact stops naming it, and release it after the claim's fact names it again.
 """
 
 from collections import OrderedDict
@@ -46,7 +46,8 @@ class FactQueue:
         self._waiting: dict[PublishPhase, OrderedDict[FactKey, int]] = {
             turn: OrderedDict() for turn in PublishPhase
         }
-        """A plain dict would be searched past all keys that were taken, at each batch."""
+        """An OrderedDict, because each batch would search a plain dict past all keys that were
+        taken."""
 
     def take_all(self) -> Iterator[None]:
         """Take over what has changed so far, in steps: ``take`` after the last one."""
@@ -58,8 +59,8 @@ class FactQueue:
             yield
 
     def take(self, most: int) -> Iterator[list[FactEntry]]:
-        """What to publish next, in batches of ``most`` that may be on their way together: no key
-        comes twice, and no fact builds on another. Nothing once all is taken."""
+        """What to publish next, in batches of at most ``most`` that may be on their way together:
+        no key comes twice, and no fact builds on another. Nothing once all is taken."""
         taken: set[FactKey] = set()
         phase = self._next_phase()
         while phase is not None:
@@ -85,7 +86,7 @@ class FactQueue:
         return [entry for waiting in self._waiting.values() for entry in waiting.items()]
 
     def _take_urgent(self) -> None:
-        """Take over what changed in the meantime where something that waits builds on it."""
+        """Take over the keys that changed meanwhile and on which something that waits builds."""
         dirty = self._cache.dirty
         for key in self._cache.take_newly_marked():
             turn = self._turn(key)

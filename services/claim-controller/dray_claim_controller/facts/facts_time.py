@@ -1,6 +1,6 @@
 """The time of the facts: counted by ticks, and not read from the wall clock.
 
-The leader continues from the last tick that the bus has and adds what passed by its own
+The leader continues from the last tick on the bus and adds the time that passed on its own
 monotonic clock, so a wrong wall clock changes no age. Time in which nobody leads does not count.
 """
 
@@ -32,18 +32,18 @@ class FactsTime:
         return self._last is not None
 
     def now_unix_s(self) -> float:
-        """The last tick's time, and what passed since."""
+        """The time of the last tick, plus the time that passed since."""
         if self._last is None:
             return self._clock.now_unix_s()
         passed_s = self._clock.monotonic_s() - self._last_s
         return self._last.now_unix_s + min(passed_s, self._most_step_s)
 
     def continue_from(self, tick: Tick) -> None:
-        """Count on from a tick that the bus has."""
+        """Continue from a tick that the bus has."""
         self._last, self._last_s = tick, self._clock.monotonic_s()
 
     def tick(self, store: StoreUse = _UNMEASURED) -> Tick:
-        """The next tick. ``store``: how full the store of NATS is."""
+        """The next tick. ``store``: how full the NATS store is."""
         revision = self._last.revision if self._last is not None else 0
         made = Tick(
             revision=revision + 1,

@@ -25,13 +25,13 @@ class NodeMembership:
     leaving: str = ""
     leaving_since: int = 0
     quarantined: bool = False
-    """Its devices were kube-scheduler's, and are nobody's yet; see ``observe.owners``."""
+    """kube-scheduler had its devices, and nobody has them yet; see ``next_membership``."""
     recalled_unix_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineTerms:
-    """What the way back to dray depends on."""
+    """What the return of devices from kube-scheduler to dray depends on."""
 
     now_unix_s: float = 0.0
     quarantine_s: float = 60.0
@@ -78,15 +78,15 @@ def former_owner(pool: Object) -> str:
 
 
 def may_have_changed_hands(pool: Object) -> bool:
-    """Whether the pool was changed after its status was written: until then both owners may have
-    had its devices, which only the lost facts would tell."""
+    """Whether the pool was changed after its status was written. Until the status is written again,
+    either owner may have the pool's devices, and only the facts say which; they are lost."""
     observed = stored_status(pool).get("observedGeneration")
     return int(pool["metadata"].get("generation") or 0) > max(1, int(observed or 0))
 
 
 def was_kube_schedulers(fact: NodeObserved | None) -> bool:
-    """Whether kube-scheduler had the node's devices, or may still have something in flight. Of a
-    node that went and came back, too: its cards are the same devices."""
+    """Whether kube-scheduler had the node's devices, or may still have an allocation in flight.
+    This includes a node that was deleted and came back: its cards are the same devices."""
     if fact is None:
         return False
     return fact.quarantined or bool(fact.node.pool and fact.node.owner == OWNER_KUBE_SCHEDULER)
@@ -97,8 +97,9 @@ def _is_kube_schedulers(pool: Pool | None) -> bool:
 
 
 def _first_membership(cache: ObjectCache, node: str, wanted: Pool | None) -> NodeMembership:
-    """Nothing was published of the node: it is new, or the facts were lost while its pool may
-    have been about to change hands; what the pool's status remembers says in whose they were."""
+    """The membership of a node about which nothing was published. It is new, or the facts were
+    lost, perhaps just before its pool changed owners: then the pool's status says who had the
+    devices."""
     if wanted is None:
         return NodeMembership("")
     pool = cache.plain[POOLS.plural][wanted.name]
@@ -156,8 +157,8 @@ def _is_tainted(cache: ObjectCache, node: str) -> bool:
 
 
 def _may_be_allocated(cache: ObjectCache, cached: CachedResourceClaim) -> bool:
-    """Whether kube-scheduler may still allocate devices to the claim, where no taint keeps it
-    away: one that somebody wrote, or of a pod that it has in hand."""
+    """Whether kube-scheduler may still allocate devices to the claim if no taint prevents it:
+    somebody wrote the claim, or kube-scheduler may place its pod."""
     claim = cached.claim
     if claim.deleting:
         return False
@@ -170,7 +171,7 @@ def _may_be_allocated(cache: ObjectCache, cached: CachedResourceClaim) -> bool:
 
 
 def displayed_pool(fact: NodeObserved, wanted: Pool | None) -> str:
-    """The pool whose node it is for people, also while its devices change hands."""
+    """The pool that people see for the node, also while its devices change owners."""
     if fact.node.pool or wanted is None:
         return fact.node.pool
     at_home = fact.quarantined or fact.node.leaving == wanted.name
@@ -178,7 +179,7 @@ def displayed_pool(fact: NodeObserved, wanted: Pool | None) -> str:
 
 
 def changes_owner(fact: NodeObserved, pool: Pool) -> bool:
-    """Whether the node's devices are not in the hands yet in which the pool wants them."""
+    """Whether the node's devices don't have the pool and the owner yet that ``pool`` demands."""
     return fact.node.pool != pool.name or fact.node.owner != pool.owner
 
 

@@ -1,9 +1,10 @@
 """Which of the pools that select a node has it. Pure.
 
-A pool never takes a node from another by selecting it, too. Kubernetes' objects alone say who had
-it first, so that every restart and a lost bus give the same answer: claims that dray allocated on
-it, the pool that its slices name, claims that kube-scheduler allocated on it, the older pool, the
-lower UID (docs/adr/0028-pools-keep-their-namespaces-and-nodes.md).
+A pool never takes a node from another pool by also selecting it. Only Kubernetes objects decide
+which pool had it first, so that the answer is the same after every restart and after the loss of
+the bus. In this order: claims that dray allocated on it, the pool that its slices name, claims that
+kube-scheduler allocated on it, the older pool, the lower UID
+(docs/adr/0028-pools-keep-their-namespaces-and-nodes.md).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,8 +47,8 @@ def assigned_name(objects: ObjectCache, node: str) -> str:
 
 
 def nodes_of_others(objects: ObjectCache, pool: Object) -> Iterator[tuple[str, str]]:
-    """Nodes that a pool would select if it were there as it is given, and that other pools would
-    have, with these pools."""
+    """Nodes that ``pool`` would select if it existed as given, but that other pools would have;
+    each with that other pool."""
     wanted = pool_from(pool)
     for node in objects.pool_selectors.selected(wanted):
         others = [name for name in objects.pool_selectors.of_node(node) if name != wanted.name]
@@ -77,7 +78,7 @@ def _first(
     names: Sequence[str],
     given: Mapping[str, Object] = MappingProxyType({}),
 ) -> str:
-    """``given`` are pools that count in the place of those of their names."""
+    """``given``: pools that replace the stored pools of the same names."""
     if len(names) == 1:
         return names[0]
     for found in _evidence(objects, node):
@@ -104,8 +105,8 @@ def _evidence(objects: ObjectCache, node: str) -> Iterator[Sequence[str]]:
 
 
 def _published(objects: ObjectCache, node: str) -> str:
-    """The pool that the node's slices name. The label says it also while nobody may allocate there,
-    when the devices name none; slices of earlier releases lack it."""
+    """The pool that the node's slices name. Their label names it even while nobody may allocate
+    there and the devices name none; slices of earlier releases lack the label."""
     parts = [one for one in objects.devices.slices_of(DRIVER, node) if one.node == node]
     newest = max((part.generation for part in parts), default=0)
     for part in parts:
@@ -120,7 +121,7 @@ def _of_devices(part: ResourceSlice) -> str:
 
 
 def _age(pool: Object) -> tuple[float, str]:
-    """One that is not stored yet is the youngest."""
+    """A key to sort pools by, oldest first. A pool that is not stored yet is the youngest."""
     metadata = pool["metadata"]
     created = metadata.get("creationTimestamp")
     return time_from(created) if created else inf, str(metadata.get("uid", ""))

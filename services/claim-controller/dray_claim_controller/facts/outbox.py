@@ -1,7 +1,7 @@
 """What was published of each object, and what has to be published next. Pure.
 
-A fact never goes back in revision, and a changed fact never repeats one: its message id is made
-of subject and revision, and the bus drops what it has seen.
+The revision of a fact never decreases, and a changed fact never repeats one: its message id is made
+of subject and revision, and the bus drops messages with an id that it has seen.
 """
 
 from collections import OrderedDict
@@ -36,8 +36,8 @@ _OF_NODES = (
     "unschedulable",
     "ready",
 )
-"""What facts of nodes say of their own object."""
-"""Facts made of several objects: their revision is raised where the content changed."""
+"""The fields of a node's fact that come from the Node itself."""
+"""Facts made of several objects: their revision is raised if the content changed."""
 
 
 _BY_UID = ("claim", "pod")
@@ -46,8 +46,8 @@ _REMEMBERED_ENDED = 4_096
 
 
 class Outbox:
-    """The last published fact of every key, tombstones included; of objects that are known by
-    their UID only the newest tombstones."""
+    """The last published fact of every key, tombstones included; for kinds in ``_BY_UID``, only the
+    newest tombstones."""
 
     def __init__(self) -> None:
         self._last: dict[FactKey, Fact] = {}
@@ -74,12 +74,12 @@ class Outbox:
         """Whether the bus has stored ``fact`` is unknown."""
         doubted, subject = self._doubted.setdefault(key_of(fact), {}), subject_of(fact)
         if fact.deleted and subject in doubted:
-            # What the tombstone was to end may be there still.
+            # The fact that the tombstone was to end may still be there.
             fact = msgspec.structs.replace(doubted[subject], revision=fact.revision)
         doubted[subject] = fact
 
     def doubted(self, key: FactKey) -> tuple[Fact, ...]:
-        """Facts about ``key`` that may be stored since the last one that is."""
+        """Facts about ``key`` after the last stored one that may be stored."""
         return tuple(self._doubted.get(key, {}).values())
 
     def last(self, key: FactKey) -> Fact | None:
@@ -112,9 +112,9 @@ def plan(
     doubted: Sequence[Fact] = (),
     restored: bool = False,
 ) -> list[Fact]:
-    """What to publish after ``before`` so that readers know ``fact``. ``doubted``: what may be
-    stored since, so that ``fact`` is published even if it is ``before`` again. ``restored``: the
-    object went back to a version that is older than ``before``."""
+    """What to publish after ``before`` so that readers know ``fact``. ``doubted``: later facts that
+    may be stored; then ``fact`` is published even if it equals ``before``. ``restored``: the object
+    went back to a version that is older than ``before``."""
     if doubted:
         return _plan_in_doubt(before, fact, revision, doubted)
     if fact is None:
@@ -136,8 +136,8 @@ def plan(
 
 
 def read_at(fact: Fact) -> int:
-    """The resourceVersion of the object that the fact is of. A fact of a claim or pod says more
-    than its object, so that its own revision may be above that."""
+    """The resourceVersion of the object that the fact is about. A fact about a claim or pod
+    contains more than its object, so its own revision may be higher."""
     match fact:
         case ClaimObserved(claim=claim):
             return claim.resource_version
@@ -148,9 +148,9 @@ def read_at(fact: Fact) -> int:
 
 
 def kind_behind(cache: ObjectCache, key: FactKey, fact: Fact) -> Resource | None:
-    """The kind of a fact's object, if its watch has not shown yet what the fact was made of. Who
-    went by the cache would take back what an earlier term has published."""
-    is_of_agent = key.kind == InventoryObserved.NAME  # About a node, by revisions of its own.
+    """The kind of a fact's object, if its watch has not shown yet what the fact was made of. Facts
+    built from the cache now would take back what an earlier term has published."""
+    is_of_agent = key.kind == InventoryObserved.NAME  # About a node, with its own revisions.
     about = FactKey(NodeObserved.NAME, key.identity) if is_of_agent else key
     if (found := cache.object_of(about)) is None or (is_of_agent and fact.deleted):
         return None
@@ -163,13 +163,13 @@ def kind_behind(cache: ObjectCache, key: FactKey, fact: Fact) -> Resource | None
 
 
 def _is_as_cached(cache: ObjectCache, fact: Fact) -> bool:
-    """Whether a fact of several objects, whose revision may be that of another one, says of its own
-    object what the cache has."""
+    """Whether a fact that is made of several objects agrees with the cache about its own object.
+    Its revision may be that of another object."""
     match fact:
         case _ if fact.deleted:
             return False
         case InventoryObserved():
-            return True  # Of the node it says that there is one.
+            return True  # It only says that the node exists.
         case SliceObserved(slice=observed):
             cached, _ = cache.devices.slices.get(observed.name, (None, 0))
             return strictly_equal(cached, observed)
@@ -185,7 +185,7 @@ def _is_as_cached(cache: ObjectCache, fact: Fact) -> bool:
 def _plan_in_doubt(
     before: Fact | None, fact: Fact | None, revision: int, doubted: Sequence[Fact]
 ) -> list[Fact]:
-    """What is above all that may be stored, wherever that is."""
+    """Facts with revisions above all that may be stored, on every subject that may have one."""
     stored = [one for one in (before, *doubted) if one is not None]
     revision = max(revision, *(one.revision + 1 for one in stored))
     subjects = {subject_of(one): one for one in stored if not one.deleted}
@@ -197,8 +197,8 @@ def _plan_in_doubt(
 
 
 def _same(before: Fact, fact: Fact) -> bool:
-    """Whether two facts differ in their revision at most. Most fields of unchanged facts are the
-    same objects, which need no comparison."""
+    """Whether two facts are the same, apart from their revision. Most fields of unchanged facts are
+    the same objects, which need no comparison."""
     return type(before) is type(fact) and all(
         (one := getattr(before, name)) is (other := getattr(fact, name))
         or strictly_equal(one, other)
@@ -208,8 +208,8 @@ def _same(before: Fact, fact: Fact) -> bool:
 
 
 def _moved(before: Fact, newer: Fact) -> Fact:
-    """The tombstone of a subject that an object has left: who reads no other must not think that
-    it is gone."""
+    """The tombstone on a subject that an object has left. If a claim or pod moved, it names the new
+    pool, so that readers of the old subject alone know that the object still exists."""
     tombstone = _tombstone(before, newer.revision)
     match newer:
         case ClaimObserved(claim=claim):

@@ -1,7 +1,7 @@
 """Sums of the capacity and use of a pool's devices. Pure.
 
-A pool's status is written every second, and of thousands of cards only a few changed: the sums of
-one DRA pool are kept until one of its devices, or who holds it, changes (``DeviceCache.sums``).
+A pool's status is written every second, while only a few of thousands of cards change: the sums of
+one DRA pool are kept until one of its devices or its holders change (``DeviceCache.sums``).
 """
 
 from collections import Counter
@@ -38,13 +38,14 @@ class _Amounts:
     free: int = 0
     """What is left of the budget of healthy cards; below zero if more is taken."""
     partly: int = 0
-    """The part of it on cards that are partly in use."""
+    """The part of ``free`` on cards that are partly in use."""
     used: int = 0
     """How many healthy cards are in use."""
     full: int = 0
     """How many of them have nothing left."""
     total_binary: bool | None = None
-    """Whether the last part was spelt with a binary suffix, as the sum is then; None: no part."""
+    """Whether the last summand is written with a binary suffix, as the sum then is; None: there is
+    none."""
     budget_binary: bool | None = None
 
 
@@ -68,7 +69,7 @@ class PoolTotals:
 
 
 def pool_totals(cache: ObjectCache, nodes: Iterable[str]) -> PoolTotals:
-    """What the cards of our driver on these nodes sum up to."""
+    """The totals of our driver's cards on these nodes."""
     pools = dict.fromkeys(
         (observed.pool, node)
         for node in nodes
@@ -184,7 +185,7 @@ def _as_quantities(parts: Sequence[_Amounts]) -> dict[str, str]:
 
 
 def _last(flags: Iterable[bool | None]) -> bool:
-    """A sum is spelt as its parts are: 40Gi + 40Gi is 80Gi."""
+    """A sum is written as its summands are: 40Gi + 40Gi is 80Gi."""
     found = False
     for flag in flags:
         found = found if flag is None else flag

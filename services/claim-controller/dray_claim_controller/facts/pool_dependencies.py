@@ -1,8 +1,8 @@
 """Which other pools a node, a claim or a pod depends on. Pure.
 
-Allocators read the claims and logs of the pools that they serve, and of those that these facts
-name (docs/adr/0026-replicas-read-what-they-decide-upon.md): so a pool may be named too long, and
-never too short.
+Allocators read the claims and logs of the pools that they serve, and of those that these facts name
+(docs/adr/0026-replicas-read-what-they-decide-upon.md): so a pool may be named for too long, but
+never for too short a time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,10 +14,10 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 
 
 def former_pools(cache: ObjectCache, node: Node, before: NodeObserved | None) -> tuple[str, ...]:
-    """Other pools whose claims hold devices of the node, or may hold them yet.
+    """Other pools whose claims hold devices of the node, or may still get them.
 
-    A pool that the node has left stays until none of its claims is on the node or without
-    allocation: what was decided for the node, and cleared since, may be written again.
+    A pool that the node has left is named until none of its claims is on the node or unallocated:
+    an allocation that was decided for the node, and cleared since, may be written again.
     ``before``: the last fact of the node, or of a deleted node of its name.
     """
     held = {uid: cache.claims[uid].claim for uid in cache.devices.holders_on(node.name)}
@@ -30,8 +30,9 @@ def former_pools(cache: ObjectCache, node: Node, before: NodeObserved | None) ->
 
 
 def dependent_pools(cache: ObjectCache, about: Claim | Pod) -> tuple[str, ...]:
-    """Other pools than its own of the pods that refer to a claim, or of a pod's claims. A claim
-    without a pool is decided about in the pods', which matters where these are several."""
+    """For a claim, the other pools of the pods that refer to it; for a pod, the other pools of its
+    claims. A claim without a pool is decided in its pods' pools, which are named only if there are
+    several."""
     if isinstance(about, Pod):
         found = {cached.claim.pool: None for cached in cache.claims_of(about)}
     else:
@@ -48,8 +49,8 @@ def _pools_of(cache: ObjectCache, claim: Claim) -> Iterator[str]:
 
 
 def _may_return(cache: ObjectCache, pool: str, held: Iterable[Claim]) -> bool:
-    """Whether a decision of the pool may stand for a node that has left it. A claim that names no
-    pool may be of any."""
+    """Whether the pool may still have a decision for a node that has left it. A claim that names no
+    pool may belong to any pool."""
     if cache.open_claims.get(pool) or cache.open_claims.get(""):
         return True
     return any(not claim.pool or pool in _pools_of(cache, claim) for claim in held)

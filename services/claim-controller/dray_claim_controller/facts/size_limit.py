@@ -1,7 +1,8 @@
-"""Reduces facts that are larger than a message of the bus. Pure.
+"""Reduces facts that are too large for a message on the bus. Pure.
 
-What counts against others stays: the devices that a claim holds. What is decided by goes, so that
-nothing is decided by half of it: a reduced claim, pod or template says why it can't be used.
+A reduced fact keeps what affects others: the devices that a claim holds. It loses what decisions
+are based on, so that nothing is decided by half of it: a reduced claim, pod or template says why it
+can't be used.
 """
 
 from collections.abc import Iterator
@@ -15,18 +16,18 @@ from dray.messages.base import encode, sent_bytes
 from dray.messages.facts import ClaimObserved, Fact, PodObserved, SliceObserved, TemplateObserved
 
 _ROOM_BYTES = 4096
-"""For headers that are added where a fact is published."""
+"""Room for headers that are added when a fact is published."""
 
 
 def size_bytes(fact: Fact) -> int:
-    """What a fact takes on the bus, but for what is added where it is published."""
+    """The size of a fact on the bus, without what is added when it is published."""
     message = encode(fact, source="", now_unix_s=0.0)
     return sent_bytes(message.payload, message.headers)
 
 
 def fit_to_limit(fact: Fact, limit_bytes: int) -> Fact | None:
-    """The fact, reduced as far as a bus needs it that takes ``limit_bytes``; None if that does
-    not help."""
+    """The fact, reduced as far as needed for a bus that takes ``limit_bytes``; None if no reduction
+    is enough."""
     full_bytes = size_bytes(fact)
     most_bytes = limit_bytes - _ROOM_BYTES
     if full_bytes <= most_bytes:
@@ -36,7 +37,7 @@ def fit_to_limit(fact: Fact, limit_bytes: int) -> Fact | None:
 
 
 def too_large(full_bytes: int, limit_bytes: int) -> str:
-    """Why something can't be used, for people."""
+    """Why something can't be used, as a text for people."""
     return (
         f"{TOO_LARGE}{full_bytes} bytes as a fact, {limit_bytes} at most (max_payload "
         "of NATS); make it smaller, or have max_payload raised"
@@ -44,7 +45,7 @@ def too_large(full_bytes: int, limit_bytes: int) -> str:
 
 
 def _reduced(fact: Fact, why: str) -> Iterator[Fact]:
-    """From the least to the most that is left out."""
+    """Reduced forms of the fact; each leaves out more than the one before."""
     match fact:
         case ClaimObserved(claim=claim):
             held = claim.allocation
@@ -57,7 +58,7 @@ def _reduced(fact: Fact, why: str) -> Iterator[Fact]:
                 held = replace(held, devices=devices, selector=None)
                 yield replace(fact, claim=replace(claim, spec=spec, allocation=held))
         case PodObserved(pod=pod):
-            # An expression that no node meets.
+            # No node matches this expression.
             terms = ((NodeExpression(why, "In"),),)
             needs = replace(pod.needs, node_terms=terms, tolerations=())
             yield replace(fact, pod=replace(pod, needs=needs))

@@ -1,5 +1,5 @@
-"""Removes what dray made and nobody uses any more.
+"""Removes objects that dray made and nobody uses any more.
 
-Claims, their finalizers and reservations are kube-controller-manager's to clean up, and
-BindRequests are owned by their pods.
+kube-controller-manager cleans up claims, their finalizers and reservations. BindRequests are owned
+by their pods.
 """

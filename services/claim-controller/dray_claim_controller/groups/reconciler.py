@@ -78,9 +78,9 @@ def _namespace_of(work: _Work) -> str:
 
 
 class GroupReconciler:
-    """Looks every ``every_s`` seconds at the groups that changed, and at those of which too few
-    pods run. A group that can't be written is tried again, later each time; it delays no group of
-    another namespace."""
+    """Looks every ``every_s`` seconds at the groups that changed, and at groups with too few
+    running pods. A group that can't be written is tried again, later each time; it delays no group
+    of another namespace."""
 
     def __init__(
         self,
@@ -98,8 +98,9 @@ class GroupReconciler:
         acts_for_volcano: bool = False,
     ) -> None:
         """``timeout_s``: how long too few pods of a group may run after its first decision, unless
-        the group says otherwise; ``grace_s``: how long after it has run. ``acts_for_volcano``:
-        whether Volcano is absent, so that groups without pods and queues have nobody else."""
+        the group says otherwise; ``grace_s``: the same after the group has run.
+        ``acts_for_volcano``: whether Volcano is absent, so that nobody else handles queues and
+        groups without pods."""
         self._kube = kube
         self._informers = informers
         self._cache: ObjectCache = informers.cache
@@ -248,8 +249,8 @@ class GroupReconciler:
         return due
 
     async def _look_past_the_watch(self, uids: Iterable[str]) -> None:
-        """Read those of these pods that have no node: kube-scheduler may have bound them, and a
-        watch that is behind shows nothing of it."""
+        """Read those of these pods that have no node: kube-scheduler may have bound them, and the
+        watch may be behind."""
         for uid in uids:
             cached = self._cache.pods.get(uid)
             if cached is None or cached.pod is None or cached.pod.node:
@@ -285,8 +286,9 @@ class GroupReconciler:
         await self._end_all(ending)
 
     async def _end_all(self, ending: Iterable[Callable[[], Awaitable[None]]]) -> None:
-        """Make all requests, then raise the first error: a pod that is protected by a budget keeps
-        no others of its group. A server that is away is waited out: the group may run by then."""
+        """Make all requests, then raise the first error, so that a pod that a disruption budget
+        protects does not keep other pods of its group. If the server is away, stop at once: the
+        group may run when it is back."""
         errors = list[DrayError]()
         for end in ending:
             try:
@@ -362,8 +364,8 @@ class GroupReconciler:
         await self._create(POD_GROUPS, group, namespace)
 
     async def _owner(self, pod: Object, namespace: str, key: GroupKey) -> Object | None:
-        """The object for which a pod's group is named, if it can be asked about the number of its
-        pods; else what the pod says of it."""
+        """The owner after which a pod's group is named: the object, if it can be asked for the
+        number of its pods; else the pod's reference to it."""
         reference, asked = controller_of(pod), set[str]()
         while reference is not None and reference["uid"] not in asked:  # Owners may form a circle.
             asked.add(reference["uid"])

@@ -23,7 +23,7 @@ from dray.messages.base import token
 _NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 """In a review's ``extra``: the node to which the token, or its pod, is bound."""
 _NODE: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
-"""A DNS subdomain: in a subject it selects nothing but itself."""
+"""A DNS subdomain: in a subject it matches only itself."""
 _MOST_SUBSCRIPTIONS: Final = 64
 
 
@@ -57,10 +57,10 @@ def asking_of(payload: bytes) -> Asking:
 
 
 def token_review(asking: Asking, audience: str) -> Object:
-    """What Kubernetes is asked. Raises IdentityRefusedError where there is no token."""
+    """The review to ask Kubernetes for. Raises IdentityRefusedError if there is no token."""
     if not asking.token:
         raise IdentityRefusedError(
-            "the connection brought no token: a node-agent connects with the token of its service "
+            "the connection has no token: a node-agent connects with the token of its service "
             "account, and the other services with a user of nats-server's configuration"
         )
     return {
@@ -101,8 +101,9 @@ def node_of(review: Object, *, user: str, audience: str) -> str:
 def user_claims(
     asking: Asking, node: str, *, now_unix_s: float, lifetime_s: float
 ) -> dict[str, Any]:
-    """The user that the connection gets: the rights of one node, until they expire, and never
-    longer than the token is valid. Raises IdentityRefusedError where the token does not say it."""
+    """The claims of the user that the connection gets: it has the rights of one node until they
+    expire, and never longer than the token is valid. Raises IdentityRefusedError if the token does
+    not say how long it is valid."""
     rights = access_of(NODE_AGENT).for_node(node)
     expires_unix_s = min(now_unix_s + lifetime_s, _expiry_of(asking.token))
     return {

@@ -1,6 +1,6 @@
-"""A limit of what is done at once, where the newest of those that wait goes first.
+"""A limit on concurrent work: the newest waiter goes first.
 
-Connections end if they are not answered in time. In a queue each would wait as long as those before
+Connections end if they are not answered in time. In a queue, each would wait for all those before
 it, so that under a flood every answer would come too late.
 """
 
@@ -17,16 +17,16 @@ class TurnMissedError(TemporaryError):
 
 
 class NewestFirst:
-    """A semaphore that ends those that wait too long when the next one comes or leaves, so that a
-    flood leaves few of them."""
+    """A semaphore that rejects those that have waited too long. It does so when another one comes
+    or leaves, so that only few remain after a flood."""
 
     def __init__(self, at_once: int, *, patience_s: float, now_s: Callable[[], float]) -> None:
-        """``patience_s``: the longest that a turn is waited for, by the clock ``now_s``."""
+        """``patience_s``: the longest wait for a turn, by the clock ``now_s``."""
         self._free = at_once
         self._patience_s = patience_s
         self._now_s = now_s
         self._waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
-        """Since when, the oldest first."""
+        """The waiting turns and since when they wait, oldest first."""
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:

@@ -25,9 +25,9 @@ from dray_claim_controller.identities.signing import AccountKey
 _SUBJECT: Final = "$SYS.REQ.USER.AUTH"
 _QUEUE: Final = "identities"
 _AT_ONCE: Final = 16
-"""Reviews under way together: a flood of connections must not become one of the API server."""
+"""Concurrent reviews: a flood of connections must not become a flood for the API server."""
 _PATIENCE_S: Final = 3.0
-"""As nats-server has it in ``authorization { timeout }``: by then the connection is gone."""
+"""The same as nats-server's ``authorization { timeout }``: after it the connection is gone."""
 
 
 class IdentityServer:
@@ -51,7 +51,7 @@ class IdentityServer:
         self._user = user
         self._audience = audience
         self._lifetime_s = lifetime_s
-        # After an API server was away, old connections would keep those that still wait.
+        # After an outage of the API server, old connections must not delay those that still wait.
         self._reviews = NewestFirst(_AT_ONCE, patience_s=_PATIENCE_S, now_s=clock.monotonic_s)
 
     async def run(self) -> None:

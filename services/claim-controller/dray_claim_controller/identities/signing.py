@@ -25,13 +25,13 @@ class AccountKey:
     """The key that signs users: its public half is the issuer in nats-server's configuration."""
 
     def __init__(self, seed: str) -> None:
-        """Raises InvalidInputError where ``seed`` is not a seed of an account key (``SA…``)."""
+        """Raises InvalidInputError if ``seed`` is not a seed of an account key (``SA…``)."""
         self._key = Ed25519PrivateKey.from_private_bytes(_raw_seed(seed))
         self.public = _encoded(bytes([_ACCOUNT]), self._key.public_key().public_bytes_raw())
         """``A…``, as NATS writes it."""
 
     def signed(self, claims: Mapping[str, Any]) -> str:
-        """The claims as a JWT of NATS, issued by this key; ``jti`` is made of them."""
+        """The claims as a NATS JWT, issued by this key; ``jti`` is made of them."""
         issued = {**claims, "iss": self.public}
         digest = hashlib.sha256(msgspec.json.encode(issued)).digest()
         body = {**issued, "jti": base64.b32encode(digest).decode().rstrip("=")}

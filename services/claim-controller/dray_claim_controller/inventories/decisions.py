@@ -12,7 +12,8 @@ from dray.messages.rpc import Inventory
 AHEAD: Final = 100
 """How far a reported generation may be ahead of the slices that this process has seen."""
 HIGHEST_GENERATION: Final = 2**53
-"""A generation is an int64 in Kubernetes and a double in many clients; the next one is written."""
+"""A generation is an int64 in Kubernetes and a double in many clients. The agent writes the next
+one, which must be exact, too."""
 
 
 def forgery(asked: Inventory, *, subject_node: str, user: str) -> str | None:
@@ -20,7 +21,7 @@ def forgery(asked: Inventory, *, subject_node: str, user: str) -> str | None:
     if not user or user != asked.node or token(user) != subject_node:
         return (
             f"the report about node {asked.node!r} came as {subject_node!r} from the user "
-            f"{user or 'unknown'!r}; an agent reports its own node alone"
+            f"{user or 'unknown'!r}; an agent may report only its own node"
         )
     return None
 
@@ -28,7 +29,7 @@ def forgery(asked: Inventory, *, subject_node: str, user: str) -> str | None:
 def doubt(
     asked: Inventory, slices: Sequence[ResourceSlice], *, node_exists: bool, known: int = 0
 ) -> str | None:
-    """Why a report can't be believed yet, by the node's slices as Kubernetes shows them; or None.
+    """Why a report can't be believed yet, compared with the node's slices in Kubernetes; or None.
     ``known``: the revision of the node's last fact, for a node that has withdrawn its slices.
 
     Slices are watched: a report may be ahead of the watch, and is then repeated.
@@ -42,7 +43,7 @@ def doubt(
     most = min(shown + AHEAD, HIGHEST_GENERATION)
     if not 1 <= asked.generation <= most:
         return (
-            f"generation {asked.generation} of node {asked.node} is not within 1 and {most}: "
+            f"generation {asked.generation} of node {asked.node} is not between 1 and {most}: "
             f"its ResourceSlices show {shown}"
         )
     devices = {device.name for one in own for device in one.devices}
@@ -55,8 +56,8 @@ def doubt(
 
 
 def lacks_label(asked: Inventory, labels: Mapping[str, str]) -> bool:
-    """Whether the reporting node is to be labelled as one with GPUs. The label stays where a report
-    names none any more: a pool must not lose a node for a driver that is being replaced."""
+    """Whether the reporting node is to be labelled as one with GPUs. The label stays if a later
+    report names no GPUs: a pool must not lose a node while its driver is replaced."""
     return asked.devices > 0 and labels.get(GPU_LABEL) != GPU_PRESENT
 
 
@@ -67,8 +68,8 @@ def next_fact(
 ) -> InventoryObserved | None:
     """What to publish, or None if the bus has it already, or has a newer one.
 
-    Other devices at a generation that was reported already, and a node that is back, get a higher
-    revision: readers take what is newer. ``doubted``: what may be stored since ``before``.
+    The fact gets a higher revision if its devices differ at a generation that was reported already,
+    or if the node is back: readers take the newer one. ``doubted``: later facts that may be stored.
     """
     unhealthy = tuple(sorted(dict.fromkeys(asked.unhealthy)))
     if before is not None and not before.deleted:

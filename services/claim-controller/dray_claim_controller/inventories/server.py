@@ -21,11 +21,11 @@ from dray_claim_controller.publication.publisher import Publisher
 _SUBJECT: Final = f"{INVENTORY_SUBJECT}.*"
 
 _MOST_GONE: Final = 64
-"""Deleted nodes whose last report is remembered, and as many again as there are nodes."""
+"""Deleted nodes whose last report is remembered, in addition to as many as there are nodes."""
 
 
 class InventoryServer:
-    """One term's."""
+    """The server of one term."""
 
     def __init__(
         self,
@@ -60,12 +60,14 @@ class InventoryServer:
         self._one_by_one = asyncio.Lock()
 
     async def run(self) -> None:
-        """Answer until cancelled. Each instance is a queue of its own: a leader that slept gets the
-        question and publishes nothing any more, and its successor gets it, too."""
+        """Answer until cancelled. Each instance has a queue group of its own, so that all of them
+        get every report: a leader that slept publishes nothing any more, and its successor needs
+        the report."""
         await self._bus.serve(_SUBJECT, self.answer, queue=self._instance)
 
     def is_silent(self, node: str, *, after_s: float) -> bool:
-        """Whether the node's agent has not reported for so long, as far as this term knows."""
+        """Whether the node's agent has not reported for ``after_s`` seconds, as far as this term
+        knows."""
         heard_s = self._heard_s.get(node, self._began_s)
         return self._clock.monotonic_s() - heard_s > after_s
 

@@ -19,7 +19,7 @@ class Observation:
 
 
 def observe(lease: Object, before: Observation | None, now_s: float) -> Observation:
-    """The Lease as seen now. Clocks of others are not trusted: what counts is since when
+    """The Lease as seen now. The clocks of others are not trusted: only the time counts for which
     this process has seen no renewal."""
     spec = lease.get("spec") or {}
     version = str(lease["metadata"]["resourceVersion"])
@@ -52,7 +52,8 @@ def lease_spec(
         spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (before is not None)
     spec |= {
         "holderIdentity": identity,
-        # The API takes whole seconds: rounded up, for the holder counts on all of them.
+        # The API takes whole seconds. They are rounded up, because the holder counts on all of
+        # them.
         "leaseDurationSeconds": max(1, math.ceil(duration_s)),
         "renewTime": now,
     }

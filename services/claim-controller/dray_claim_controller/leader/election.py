@@ -97,11 +97,11 @@ class Election:
         structlog.get_logger().warning("no longer leading", identity=self._identity)
 
     async def _renew(self) -> None:
-        """Returns when the Lease could not be renewed in time, or is another's.
+        """Returns when the Lease could not be renewed in time, or another holds it.
 
-        An API server that is silent would answer later than the Lease lasts, if ever: it is
-        waited for until the deadline, or as long as between two tries. What another held
-        meanwhile is not taken again: the term that it was held for is over.
+        A silent API server may answer later than the Lease lasts, or never. So each try waits until
+        the deadline, or for the time between two tries if that is longer. A Lease that another has
+        held meanwhile is not taken again: the term for which it was held is over.
         """
         held = self.held
         while self._is_own():
@@ -114,8 +114,9 @@ class Election:
                     await self._try(renew=True)
 
     def _rest_s(self) -> float:
-        """Writes that are stored although they seem to fail renew the Lease and elect nobody: who
-        writes so stands back until another may take it."""
+        """The rest until the next try. A write that is stored although it seems to fail renews the
+        Lease and elects nobody: after such writes, this process waits until another may take the
+        Lease."""
         stands_back_s = self._timing.lease_s if self._unknown > 1 else 0.0
         return stands_back_s + self._timing.retry_s
 

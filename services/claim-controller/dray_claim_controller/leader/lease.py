@@ -7,7 +7,7 @@ from dray.api.errors import TemporaryError
 from dray.runtime.clock import Clock
 
 MAX_WRITE_S: Final = 10.0
-"""How long the server works on one write at most, whatever its admission webhooks do."""
+"""The longest time for which the server works on one write, whatever its admission webhooks do."""
 
 
 class LeaseExpiredError(TemporaryError):
@@ -44,8 +44,8 @@ class HeldLease:
     def timeout_s(self) -> float:
         """How long the server may work on a write that is sent now.
 
-        Call it after the read that fences the write, and right before the write: so a process
-        that has slept neither reads again and goes on, nor is its write carried out after the
+        Call it after the read that fences the write, and right before the write. Then a process
+        that has slept does not read again and go on, and its write is not carried out after the
         Lease is over. Raises LeaseExpiredError.
         """
         now_s = self._clock.monotonic_s()

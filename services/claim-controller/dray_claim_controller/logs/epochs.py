@@ -1,8 +1,8 @@
-"""Opens decision logs. Only the leader does, and always in the same order:
+"""Opens decision logs. Only the leader does, and always in the same order.
 
-the epoch into the pool's status, void marks on every unallocated claim, their facts, then
-the stream with ``opened``, then the domain's fact. A claim that can't be written keeps nobody
-waiting for long: its attempts are given up (docs/adr/0030).
+It writes the epoch into the pool's status and void marks on every unallocated claim, publishes the
+claims' facts, creates the stream with ``opened``, then publishes the domain's fact. A claim that
+can't be written delays this only for a short time: its attempts are given up (docs/adr/0030).
 """
 
 import asyncio
@@ -63,8 +63,8 @@ class Epochs:
         self.closing: set[str] = set()
         """Domains without a pool whose decisions are being voided."""
         self.lost: dict[str, int] = {}
-        """Epoch by domain of a log that was seen to be lost. It may have grown again since, past
-        what it had lost, and is lost all the same."""
+        """By domain, the epoch of a log that was found to be lost. It counts as lost even if it has
+        grown since past what it had lost."""
         self._bus = bus
         self._kube = kube
         self._informers = informers
@@ -125,7 +125,7 @@ class Epochs:
         )
 
     async def _keep(self, pool: Object) -> Object:
-        """The pool with its finalizer, before anything is decided in it."""
+        """The pool with dray's finalizer, which it gets before anything is decided in it."""
         metadata = pool["metadata"]
         known = metadata.get("finalizers") or []
         if POOL_FINALIZER in known or metadata.get("deletionTimestamp"):
@@ -155,7 +155,7 @@ class Epochs:
             return
         await self._void_everything(domain, self.opened[domain])
         if (claim := self._may_still_be_committed(domain)) is not None:
-            # Its devices are on nodes that the next pool would take for free.
+            # Another pool would take the node and assume that the claim's devices are free.
             raise PoolInUseError(
                 f"GPUPool {domain} was deleted while claim {claim.namespace}/{claim.name} was "
                 "being allocated, and the claim can't be written: no other pool gets its nodes "
@@ -206,9 +206,9 @@ class Epochs:
         return epoch
 
     async def _above_logs(self, domain: str, epoch: int, probed: int) -> int:
-        """The first epoch above every log that is found, ``probed`` missing ones in a row ending
-        the search: a pool that was deleted took its memory along, and of its logs one may be lost
-        and a later one be there."""
+        """The first epoch above every log that is found. The search ends after ``probed`` missing
+        logs in a row: nothing is remembered of a deleted pool, and one of its logs may be lost
+        although a later one is there."""
         candidate = epoch
         while candidate < epoch + probed:
             if await self._bus.state(log_stream(domain, candidate)) is not None:
@@ -240,8 +240,8 @@ class Epochs:
     async def _void_everything(self, domain: str, epoch: int) -> None:
         """Void what older epochs decided on every claim that is not allocated.
 
-        Also claims without a mark: an executor of the old epoch may be about to write its
-        first patch, and this one moves the resourceVersion under it.
+        This includes claims without a mark: an executor of the old epoch may be about to write its
+        first patch, and the void changes the resourceVersion that fences this patch.
         """
         async with asyncio.TaskGroup() as group:
             for claim in await self._claims(domain):

@@ -41,7 +41,7 @@ from dray_claim_controller.tracing import MESSAGE_ID, TRACEPARENT
 from dray_claim_controller.work_queue import FairWorkQueue
 
 _CLOSED_EVERY_S: Final = 10.0
-"""How often, at least, it is tried to close a domain."""
+"""The longest time between two tries to close a domain."""
 
 
 class Followers:
@@ -88,7 +88,7 @@ class Followers:
         """Follow the logs of all pools, and close those of deleted pools, concurrently, until
         cancelled."""
         pools = self._informers.cache.plain[POOLS.plural]
-        # A pool may have been made again since the term began, and began to close it.
+        # A pool may have been created again since the term began to close it.
         for domain in sorted({*self._epochs.closing, *self._epochs.orphans()}):
             self._closings.add(domain)
         cache = self._informers.cache
@@ -135,7 +135,7 @@ class Followers:
         ends = {state.name: state.last_sequence for state in await self._bus.streams(LOG_PREFIX)}
         for domain, executions in tuple(self._read.items()):
             if ends.get(log_stream(domain, executions.epoch), 0) < _end_of(executions):
-                # One log that no server leads just now must not hide the others.
+                # A log that has no leading server now must not hide the others.
                 with contextlib.suppress(BusUnavailableError):
                     await self._check(domain)
 
@@ -145,13 +145,13 @@ class Followers:
         state = await self._bus.state(log_stream(domain, executions.epoch))
         short = state is None or state.last_sequence < _end_of(executions)
         if short and self._read.get(domain) is executions and domain in self._tasks:
-            structlog.get_logger().warning("a decision log is short", domain=domain)
+            structlog.get_logger().warning("a decision log has lost records", domain=domain)
             self._epochs.lost[domain] = executions.epoch
             self._tasks.pop(domain).cancel()
             self._look_again(domain)
 
     def _look_again(self, domain: str) -> None:
-        """Have it checked whether the domain's log must be followed."""
+        """Have the domain looked at again: its log may have to be followed."""
         self._unread.add((domain,))
         self._informers.wake()
 
@@ -289,7 +289,7 @@ class Followers:
             self._waiting(waiting)
 
     def _mark_nodes(self, names: Iterable[str]) -> None:
-        """These may be free to enter their new pools."""
+        """Mark nodes that may be free to enter their new pools."""
         for name in names:
             self._informers.cache.mark(FactKey("node", name))
         self._informers.wake()

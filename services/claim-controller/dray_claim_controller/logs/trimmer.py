@@ -1,9 +1,9 @@
-"""Trims decision logs, deletes those that nobody needs, and looks how full the store is.
+"""Trims decision logs, deletes those that nobody needs, and measures how full the store is.
 
 A log is trimmed below a checkpoint that the leader has read to its end, and that is not the last
-one. First the domain's fact says where readers may begin: a leader that another has superseded
-fails there and trims nothing. What is trimmed is in the checkpoint, so that a late trim of a
-former leader does no harm, either.
+one. Before that, the domain's fact says where readers may begin: if another leader has superseded
+this one, this fails, and nothing is trimmed. The checkpoint contains what is trimmed, so a late
+trim by a former leader does no harm.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -121,14 +121,14 @@ class LogTrimmer:
                 structlog.get_logger().info("an old decision log was deleted", stream=name)
 
     async def measure(self) -> None:
-        """Look how full the store is, and say so when it is nearly full."""
+        """Measure how full the store is, and report it when it becomes nearly full."""
         use = await self._bus.store_use()
         if use.limit_bytes is None:
             use = StoreUse(use.bytes, self._store_bytes)
         before, self._publisher.store_use = self._publisher.store_use, use
         problem = store_problem(use)
         if problem is not None and store_problem(before) is None:
-            structlog.get_logger().error("the store of NATS is nearly full", why=problem)
+            structlog.get_logger().error("the NATS store is nearly full", why=problem)
             identity = f"store.{self._clock.now_unix_s():.0f}"
             await self._bus.publish(notice("store", problem, identity=identity))
 

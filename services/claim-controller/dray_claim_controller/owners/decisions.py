@@ -44,7 +44,7 @@ def stranded(cache: ObjectCache) -> Stranded:
         if pool.owner == OWNER_KUBE_SCHEDULER
         and former_owner(cache.plain[POOLS.plural][name]) == OWNER_KUBE_SCHEDULER
     }
-    # With all of its devices a pod lacks the last step only, and that is made for it.
+    # A pod with all of its devices lacks only the last step, which is carried out for it.
     waiting = cache.select(waiting_in) if handed_over else None
     found = [uid for name in handed_over if waiting for uid in waiting.with_value(name)]
     gated, unbindable = [], []
@@ -62,8 +62,8 @@ def stranded(cache: ObjectCache) -> Stranded:
 def late_allocations(
     cache: ObjectCache, node: str, recalled_unix_s: float
 ) -> Iterator[LateAllocation]:
-    """What kube-scheduler has allocated on a node's devices since ``recalled_unix_s``, where
-    they do not suffice for it and for the others that hold them."""
+    """What kube-scheduler has allocated on a node's devices since ``recalled_unix_s``, if the
+    devices do not suffice for that and for their other holders."""
     for device in cache.devices.devices_of(DRIVER, node):
         device_id = DeviceId(DRIVER, node, device.name)
         holders = [cache.claims[uid] for uid in cache.devices.holders.get(device_id, ())]

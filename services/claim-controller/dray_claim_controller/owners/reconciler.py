@@ -118,9 +118,9 @@ class OwnerReconciler:
     def _recalled(self) -> tuple[tuple[str, float], ...]:
         """Nodes whose devices were reclaimed not long ago, and when."""
         facts_unix_s = self._publisher.now_unix_s()
-        # Compared with times that Kubernetes has. The facts' time falls behind the wall clock
-        # while nobody leads, and began with one that may have been wrong; the earlier moment is
-        # the safe one, because the latest allocations go first, and no more than have to.
+        # These are compared with times from Kubernetes. The facts' time falls behind the wall clock
+        # while nobody leads, and it began with a wall clock that may have been wrong. The earlier
+        # time is the safe one: the latest allocations are ended first, and no more than necessary.
         ahead_s = min(0.0, self._clock.now_unix_s() - facts_unix_s)
         nodes = self._informers.cache.plain[NODES.plural]
         return tuple(

@@ -11,21 +11,22 @@ from dray.runtime.clock import Clock
 
 _EVERY_S: Final = 2.0
 _PREFIX: Final = "domain."
-"""Of the leases of pools."""
+"""The prefix of the leases of pools."""
 _AGAIN_EVERY: Final = 5
-"""After so many looks the holders of the leases are read again."""
+"""After this many looks, the holders of the leases are read again."""
 _MISSING_FOR: Final = 2
-"""Looks without a lease after which nobody serves a pool: a lease changes hands in less."""
+"""After this many looks without a lease, a pool counts as served by nobody: a lease changes hands
+faster."""
 
 
 class ServingReplicas:
-    """Looks every two seconds. ``served_by`` and ``take_changed`` are by the name of the pool."""
+    """Knows by name which allocator serves each pool. Looks every two seconds."""
 
     def __init__(self, bus: Bus, clock: Clock) -> None:
         self._bus = bus
         self._clock = clock
         self._holders: dict[str, str] = {}
-        """Empty: nobody."""
+        """By pool, the instance that serves it; empty: nobody."""
         self._missing: dict[str, int] = {}
         """How many looks in a row found no lease."""
         self._looks = 0
@@ -36,7 +37,7 @@ class ServingReplicas:
         return self._holders.get(pool)
 
     def take_changed(self) -> list[str]:
-        """Pools that another replica serves than at the last call."""
+        """Pools that another replica serves since the last call."""
         taken, self._changed = list(self._changed), {}
         return taken
 
@@ -56,8 +57,8 @@ class ServingReplicas:
             self._note(pool, holders.get(domain_lease(pool), ""))
 
     async def _read(self, pools: Iterable[str]) -> dict[str, str]:
-        """The holders by lease: those that are known, while all leases are held and it is not
-        time to read them again."""
+        """The holders by lease. They are read again if it is time, or if a lease is held whose
+        holder is not known; else the known holders are returned."""
         if self._looks % _AGAIN_EVERY:
             held = set(await self._bus.leases(_PREFIX))
             known = {domain_lease(pool): self._holders.get(pool, "") for pool in pools}

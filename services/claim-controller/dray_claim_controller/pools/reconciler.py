@@ -82,10 +82,10 @@ class PoolReconciler:
         self._moving: dict[str, bool] = {}
         """Nodes whose devices change their owner, and whether they were kube-scheduler's."""
         self._changed: tuple[Unread[str], Unread[str], Unread[str]] | None = None
-        """Nodes, pools, and pools in which other pods wait than before; None before the first
-        look."""
+        """Changed nodes, changed pools, and pools in which the waiting pods changed; None before
+        the first look."""
         self._dirty: dict[str, None] = {}
-        """Pools to be written, if their status is news."""
+        """Pools whose status is written if it changed."""
         self._positions: dict[str, int] = {}
         """The sequences of logs that the pools' stored status names."""
         self._serving = serving
@@ -208,7 +208,7 @@ class PoolReconciler:
             await self._release(key.identity)
 
     async def _release(self, name: str) -> None:
-        """Let a pool that is being deleted go once nothing uses it."""
+        """Remove the finalizer of a pool that is being deleted, once nothing uses the pool."""
         cache, executions = self._informers.cache, self._executions().get(name)
         obj = cache.plain[POOLS.plural].get(name)
         if obj is None or not is_deleting(obj):
@@ -286,8 +286,8 @@ class PoolReconciler:
         executions = self._executions().get(name)
         self._positions[name] = remembered_log(obj).last_sequence
         if may_have_changed_hands(obj):
-            # The facts of its nodes may follow later. If they are lost before, only the status says
-            # who had the devices.
+            # The facts of its nodes may follow later. If they are lost before that, only the status
+            # says who had the devices.
             for node in [*self._nodes_of.get(name, ())]:
                 self._look_at_node(node)
         nodes = sorted(self._nodes_of.get(name, ()))
@@ -317,6 +317,6 @@ class PoolReconciler:
 
 
 def _taints(node: Object) -> Any:
-    """As they are written; None also where the node can't be read."""
+    """The taints as they are written; None also if the node can't be read."""
     spec = node.get("spec")
     return spec.get("taints") if isinstance(spec, dict) else None

@@ -1,7 +1,7 @@
 """When a pod is touched so that its kubelet prepares it again. Pure.
 
 A kubelet tries a failed preparation again only at the pod's next resync, 60 to 90 s later, because
-its ``SyncPod`` reports no error; but at once when the pod's object changes.
+its ``SyncPod`` reports no error. It tries at once when the pod's object changes.
 """
 
 import math
@@ -18,7 +18,7 @@ from dray_claim_controller.cache.object_cache import ObjectCache
 from dray_claim_controller.cache.rule_recorder import RecordedRule
 
 _MOST_TOUCHES: Final = 5
-"""After them, the kubelet's own resync is due anyway."""
+"""After this many touches, the kubelet's own resync is due anyway."""
 
 
 class PreparationRetries(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class PreparationRetries(msgspec.Struct, frozen=True):
     since_s: float
     """Monotonic."""
     count: int = 0
-    """How often it was touched."""
+    """How many times it was touched."""
     due_s: float = math.inf
     """When it is touched next (monotonic)."""
 

@@ -26,13 +26,14 @@ from dray_claim_controller.work_queue import FairWorkQueue
 
 _LOOKED_AT_ONCE: Final = 1000
 _PREPARED_FOR_S: Final = 30.0
-"""How long a pod whose claims are prepared is not touched: its kubelet is busy. After that it may
-have missed the agent's answer."""
+"""How long a pod whose claims are prepared is not touched: its kubelet is busy. If it takes longer,
+the kubelet may have missed the agent's answer."""
 
 
 class PreparationReconciler:
     """A pod is touched when it has waited for ``after_s`` on a node whose agent is there and has
-    not prepared it, then later each time, and at once when the agent registers again."""
+    not prepared it. Each further touch comes after a longer wait. When the agent registers again,
+    the pod is touched at once."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class PreparationReconciler:
             clock, self._touch, name="prepare-again", group_of=lambda pod: pod[0]
         )
         self.touched = 0
-        """How often a pod was touched in this term."""
+        """How many times pods were touched in this term."""
 
     @property
     def waiting(self) -> int:
@@ -70,7 +71,7 @@ class PreparationReconciler:
         return len(self._waiting)
 
     async def run(self) -> None:
-        """Look at all pods there are, then at every pod that changes, until cancelled."""
+        """Look at all existing pods, then at every pod that changes, until cancelled."""
         cache = self._informers.cache
         self._unread.add(cache.pods)
         with cache.changed_pods.subscribed(self._unread):
@@ -81,7 +82,7 @@ class PreparationReconciler:
     def agent_registered(self, node: str) -> None:
         """The node's kubelet has registered the agent: what waits there can be prepared now."""
         now_s, pods = self._clock.monotonic_s(), self._informers.cache.pods
-        # The kubelet may have missed the answers of the agent before.
+        # The kubelet may have missed the answers of the earlier agent.
         self._prepared_s = {key: at for key, at in self._prepared_s.items() if key[0] != node}
         for uid, touches in self._waiting.items():
             if (cached := pods.get(uid)) is not None and cached.node == node:

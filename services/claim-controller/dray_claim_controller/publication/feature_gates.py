@@ -1,5 +1,5 @@
-"""Keeps the fact of what the API server keeps: servers are upgraded, and gates are switched, while
-dray runs."""
+"""Keeps the fact about what the API server keeps up to date: servers are upgraded, and gates are
+switched, while dray runs."""
 
 from collections.abc import Callable
 
@@ -17,10 +17,9 @@ from dray_claim_controller.publication.publisher import Publisher
 
 class FeatureGateReconciler:
     """Probes when its term begins, and again whenever another server may answer: after the API
-    server was away or failed, when it calls itself by another version, and now and then, for one
-    that was restarted with other feature gates between two looks. The version only says when to
-    ask; what is kept is what the answers show.
-    """
+    server was away or failed, when it reports another version, and every ``ask_every_s`` seconds,
+    because it may have been restarted with other feature gates between two looks. The version only
+    says when to probe; the fact contains only what the probe shows."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class FeatureGateReconciler:
             BusUnavailableError: the answer was not published.
         """
         found = await probe(self._kube, self._namespace, revision=revision, classes=False)
-        # No dry run tells whether somebody allocates; so that is a setting.
+        # No dry run shows whether kube-scheduler allocates, so that is a setting.
         found = msgspec.structs.replace(
             found, allocating_scheduler=self._allocating_scheduler, waits_for_devices=True
         )

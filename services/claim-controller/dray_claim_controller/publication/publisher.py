@@ -1,4 +1,5 @@
-"""Publishes facts: only what changed, never backwards, tombstones for what vanished."""
+"""Publishes facts: only what changed, never backwards, with tombstones for objects that are
+gone."""
 
 import asyncio
 import contextlib
@@ -65,7 +66,7 @@ Evaluate = Callable[[Publish], tuple[Fact, ...]]
 
 @dataclass(frozen=True, slots=True)
 class NodeMoves:
-    """What nodes that change pools depend on."""
+    """The inputs for nodes that change pools."""
 
     left: Callable[[str, str], int]
     """Highest node-left revision in a domain's log, by domain and node; 0: none."""
@@ -77,7 +78,7 @@ class NodeMoves:
 
 
 _UNOBSERVED = ("synced", "tick", "cluster", "domain")
-"""Facts that have no Kubernetes object whose disappearance would end them."""
+"""Facts without a Kubernetes object: no deletion ends them."""
 _ANYBODYS = (PodObserved.NAME, GroupObserved.NAME)
 """Kinds of facts about objects of any tenant. An unexpected error while one is made does not
 end the term: the last fact stays (docs/adr/0031-one-objects-content-is-its-own-matter.md)."""
@@ -102,7 +103,7 @@ class _PlannedFacts:
 
     @property
     def is_single(self) -> bool:
-        """Whether it is one fact, which builds on none that is on its way."""
+        """Whether it is one fact, so that it builds on no fact that is on its way."""
         return len(self.facts) == 1
 
 
@@ -114,7 +115,7 @@ def _domains_of(fact: Fact | None) -> tuple[str, ...]:
 
 
 def _membership(fact: Fact | None) -> tuple[Any, ...] | None:
-    """What a node's fact says of its pool and of who allocates its devices."""
+    """What a node's fact says about its pool and about who allocates its devices."""
     if not isinstance(fact, NodeObserved):
         return None
     node = fact.node
@@ -148,7 +149,7 @@ class Publisher:
         self.sequence = 0
         """Sequence of the newest fact known to be stored."""
         self.store_use = StoreUse(0, None)
-        """How full the store of NATS is, for the ticks; 0 bytes: not measured yet."""
+        """How full the NATS store is, for the ticks; 0 bytes: not measured yet."""
         self._bus = bus
         self._cache = cache
         self._evaluate = evaluate or RuleRecorder(cache).evaluate
@@ -304,7 +305,7 @@ class Publisher:
         return self._outbox.newest(key)
 
     def doubted(self, key: FactKey) -> tuple[Fact, ...]:
-        """Facts about ``key`` that may be stored since the last one that is."""
+        """Facts about ``key`` after the last stored one that may be stored."""
         return self._outbox.doubted(key)
 
     def _remember(self, sequence: int, payload: bytes, kind: type[Fact]) -> None:
@@ -320,7 +321,7 @@ class Publisher:
             self._published(self._with_cached(fact))
 
     def _with_cached(self, fact: Fact) -> Fact:
-        """The fact; what it is about is the cached object if they are equal, so that memory holds
+        """The fact, with the cached object in it if the two are equal, so that memory holds only
         one of them."""
         match fact:
             case ClaimObserved(claim=claim) if held := self._cache.claims.get(claim.uid):
@@ -355,8 +356,8 @@ class Publisher:
                 self._cache.mark(key, revision)
 
     async def _publish_together(self, batches: Iterator[list[FactEntry]]) -> list[_PlannedFacts]:
-        """Publish what batches of keys ask for; they may be on their way together, but the facts of
-        one key, of which each builds on the one before, may not."""
+        """Publish the facts of batches of keys. The batches may be on their way together, but the
+        facts of one key may not, because each builds on the one before."""
         planned: list[_PlannedFacts] = []
         with contextlib.ExitStack() as spans:
 
@@ -414,7 +415,7 @@ class Publisher:
             await self._publish_in_order(reduced)
         except MessageTooLargeError as too:
             structlog.get_logger().error(
-                "the reduced fact is too large for the bus, too", error=str(too)
+                "even the reduced fact is too large for the bus", error=str(too)
             )
         except DrayError as failed:
             of.error = failed

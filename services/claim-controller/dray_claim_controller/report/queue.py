@@ -15,15 +15,16 @@ REPEATS_PER_S: Final = 5.0
 MOST_REPEATS: Final = 50.0
 """Repeated reports that are written at once, after a while without any."""
 CROWD: Final = 32
-"""Reports wait while this many pods are in execution: twice what is carried out at a time."""
+"""Reports wait while more than this many pods are in execution: twice what is carried out at a
+time."""
 _FIRST_S: Final = 0.5
 
 
 class ReportQueue:
     """Work by subject; newer work replaces older of the same subject.
 
-    What was put off waits while a crowd of pods is on its way to its nodes, ``patience_s``
-    seconds at most: then it is written at the same time, after urgent reports. Work that raises a
+    Work that was put off waits while a crowd of pods is on its way to its nodes, for at most
+    ``patience_s`` seconds; then it is written after urgent reports. Work that raises a
     TemporaryError or KubeError is tried again, later each time; it delays no other subject.
     """
 
@@ -63,8 +64,8 @@ class ReportQueue:
         self._queue.add(subject)
 
     def repeat(self, subject: Subject, work: Work) -> None:
-        """Write a report of what changed since it was reported before: after a while, if many
-        do. It keeps its place among them."""
+        """Write a report that replaces an earlier one. It waits if there are many such reports, and
+        keeps its place among them."""
         if subject in self._work:
             self.put(subject, work)
         else:
@@ -89,7 +90,7 @@ class ReportQueue:
             self._queue.add(subject, later=True)
 
     def scan(self, on_their_way: int) -> None:
-        """How many pods are on their way now."""
+        """Note how many pods are on their way now, and write the reports that are due."""
         self._release_repeated()
         now_s = self._clock.monotonic_s()
         oldest_s = next(iter(self._put_off.values()), now_s)

@@ -153,7 +153,7 @@ class Reporter:
             await self._writes.bind_request(pod, spec, event_messages.waiting_status(waiting))
 
     def _still_waits(self, pod: Pod) -> bool:
-        """Whether a pod waits for a decision: its turn to be reported may come late."""
+        """Whether a pod still waits for a decision: its turn to be reported may come late."""
         now = self._pod(pod.uid)
         return now is not None and not now.node and pod.uid in self._undecided
 
@@ -163,7 +163,7 @@ class Reporter:
             self._queue.cancel_repeated((uid, report))
 
     def _say_waiting(self, pod: Pod, message: str, put: Callable[[Subject, Work], None]) -> None:
-        """An event with the pod's reasons to wait, unless there were many."""
+        """An event with the pod's reasons to wait, unless many events about it were written."""
         if self._may_write_event(pod.uid):
             put((pod.uid, _WAITS_EVENT), lambda: self._write_waiting_event(pod, message))
 
@@ -228,7 +228,7 @@ class Reporter:
                 self._warn(pod, "AllocationRefused", message)
 
     def report_wait(self, cached: CachedPod, message: str) -> None:
-        """Nobody has decided about the pod yet, for this reason; empty: for none that is known."""
+        """Nobody has decided about the pod yet, for this reason; empty: no reason is known."""
         pod = self._pod(cached.uid)
         if pod is None or pod.node:
             return
@@ -272,8 +272,8 @@ class Reporter:
         self._warn(pod, CONDITIONS_PENDING, message, warning=False)
 
     def scan(self) -> None:
-        """Find pods that run with devices and were not reported so, by any allocator; of those that
-        changed, a limited number at a time."""
+        """Find pods that run with devices of any allocator and were not reported so. Of the pods
+        that changed, a limited number is looked at each time."""
         if self._unread is None:
             self._unread = Unread()
             self._unread.add(self._cache.pods)
@@ -326,7 +326,8 @@ class Reporter:
             self._put_trouble(pod)
 
     def _look_at_node(self, name: str) -> None:
-        """Have the BindRequests of its pods say that a node has a problem, or has none any more."""
+        """Update the BindRequests of a node's pods if the node has a problem, or has none any
+        more."""
         has_problem = self._problem(name) is not None
         if not has_problem and name not in self._troubled:
             return
@@ -341,7 +342,8 @@ class Reporter:
         return node_problem(self._cache.plain[NODES.plural].get(node))
 
     def _put_trouble(self, pod: Pod) -> None:
-        """The same of one bound pod. One that is not reported as bound yet is so with it."""
+        """The same for one bound pod. If it is not reported as bound yet, that report includes the
+        problem."""
         known = self._known(pod)
         if known is None or pod.uid in self._assigning:
             return
@@ -381,7 +383,7 @@ class Reporter:
         await self._writes.bind_request(pod, spec, status | by)
 
     def _known(self, pod: Pod) -> Object | None:
-        """The pod's BindRequest; None also if it is of an earlier pod of this name."""
+        """The pod's BindRequest; None also if it belongs to an earlier pod of this name."""
         known = self._cache.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}")
         if known is None or (known.get("spec") or {}).get("podUID") != pod.uid:
             return None
@@ -434,7 +436,7 @@ class Reporter:
     async def _succeed(
         self, pod: Pod, spec: dict[str, Any], claims: list[CachedResourceClaim]
     ) -> None:
-        # The phase last: it shows that everything was reported.
+        # The phase is written last: it shows that everything was reported.
         await self._write_containers(pod, claims)
         if pod.binder == OWNER_DRAY and pod.uid not in self._scheduled:
             await self._writes.scheduled(pod, pod.node)  # An earlier term has bound it.

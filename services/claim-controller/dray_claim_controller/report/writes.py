@@ -21,7 +21,7 @@ class ReportWrites:
 
     async def bind_request(self, pod: Pod, spec: dict[str, Any], status: dict[str, Any]) -> None:
         """Have the pod's BindRequest say this; one of an earlier pod of the same name is replaced.
-        Of a pod that is gone nothing is written: a later one may have its name."""
+        Nothing is written for a pod that is gone: a later pod may have its name."""
         if pod.uid not in self._informers.cache.pods:
             return
         spec = event_messages.with_summary(pod, spec)
@@ -55,7 +55,8 @@ class ReportWrites:
         self._informers.apply_response(PODS, answer)
 
     async def scheduled(self, pod: Pod, node: str) -> None:
-        """The event that kube-scheduler writes about pods that it has bound, by dray's name."""
+        """Write the event that kube-scheduler writes about pods that it has bound, in dray's
+        name."""
         await self.event(
             event_messages.pod_reference(pod),
             "Scheduled",
@@ -97,7 +98,7 @@ class ReportWrites:
 
 
 def _says(known: Any, wanted: Any) -> bool:
-    """Whether ``take_snapshot`` holds all of ``wanted`` (None: absent)."""
+    """Whether ``known`` holds all of ``wanted`` (None: absent)."""
     if isinstance(wanted, dict):
         return isinstance(known, dict) and all(
             _says(known.get(name), value) for name, value in wanted.items()

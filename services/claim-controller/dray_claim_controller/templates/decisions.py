@@ -22,7 +22,7 @@ from dray_claim_controller.cache.rule_recorder import RecordedRule
 _ANYTHING = msgspec.json.Decoder[Any]()
 _HASH_DIGITS = 10
 _DEFAULTS: Mapping[str, Any] = {"allocationMode": "ExactCount", "count": 1}
-"""What an API server adds to a request that does not say it."""
+"""The fields that an API server adds to a request without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class Template(RecordedRule[Needed | Unusable | None], frozen=True, kw_only=True
 
 
 def _is_present(cache: ObjectCache, cached: CachedPod) -> bool:
-    """True: any pod will do."""
+    """Always True: every pod counts."""
     return True
 
 

@@ -43,7 +43,7 @@ from dray_claim_controller.tracing import deriving_for
 from dray_claim_controller.work_queue import FairWorkQueue
 
 ReportWait = Callable[[CachedPod, str], None]
-"""Reports why a pod waits, in its BindRequest; empty: for nothing that is known any more."""
+"""Reports why a pod waits, in its BindRequest; empty: no reason is known any more."""
 _CHECKED_AT_ONCE: Final = 1000
 TemplateName = tuple[str, str]
 """Namespace and name."""
@@ -87,7 +87,7 @@ class TemplateReconciler:
         self._base_uids: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Serve all pods there are, then every pod that changes, until cancelled."""
+        """Serve all existing pods, then every pod that changes, until cancelled."""
         cache = self._informers.cache
         for obj in cache.plain[TEMPLATES.plural].values():
             self._note_base(obj)
@@ -172,7 +172,7 @@ class TemplateReconciler:
         try:
             await self._make(pod, wanted)
         except KubeError as error:
-            # One failure is mostly over at the next try: only a refusal is reported at once.
+            # Most failures are over at the next try, so only a refusal is reported at once.
             if isinstance(error, RefusedError) or template in self._failed:
                 self._reported_errors[template] = error
                 for uid in waiting:
@@ -209,7 +209,7 @@ class TemplateReconciler:
         )
 
     async def _create(self, wanted: Derived) -> Object | None:
-        """The template that another has made meanwhile; None if it is made."""
+        """Create the template. Returns None, or the template if another has made it meanwhile."""
         try:
             created = await self._kube.create(TEMPLATES, wanted.manifest(), wanted.namespace)
         except AlreadyExistsError:
@@ -222,8 +222,8 @@ class TemplateReconciler:
         return None
 
     async def _touch(self, waiting: tuple[str, str]) -> None:
-        """Have an old controller of claims look at the pod again. Raises any KubeError: it is
-        tried again."""
+        """Touch the pod, so that an old ResourceClaim controller looks at it again. Raises any
+        KubeError: it is tried again."""
         pod = self._informers.cache.pods.get(waiting[1])
         if pod is None or pod.pod is None or not waits_for_claim(self._informers.cache, pod):
             return

@@ -1,7 +1,7 @@
 """Makes a derived template on the webhook's request, before the pod that needs it exists.
 
 Every instance answers, leading or not: a template's name is the hash of its content, so two
-instances make the same one. Kubernetes' controller of claims finds it when it sees the pod.
+instances make the same one. Kubernetes' ResourceClaim controller finds it when it sees the pod.
 """
 
 import msgspec

@@ -1,7 +1,7 @@
 """CDI specifications, with which a container runtime adds GPUs to a container.
 
-One transient specification per claim. Runtimes cache, so the content of a name never changes: names
-contain the claim's uid, and a claim's allocation is immutable.
+There is one transient specification per claim. Runtimes cache it by name, so the content of a name
+never changes: names contain the claim's uid, and a claim's allocation is immutable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ VENDOR = API_GROUP
 CLASS = "gpu"
 _KIND = f"{VENDOR}/{CLASS}"
 CONTAINER_CLASS = "container"
-"""Class of CDI devices that have all that one container gets through the device plugin."""
+"""Class of CDI devices that each have everything one container gets through the device plugin."""
 CONTAINER_KIND = f"{VENDOR}/{CONTAINER_CLASS}"
 
 Spec = dict[str, Any]
@@ -46,7 +46,7 @@ def device_entry(
 
 
 def gpu_edits(gpu: Gpu) -> CdiEdits:
-    """What a container needs of a GPU."""
+    """The edits that give a container a GPU."""
     if gpu.edits or not gpu.device_nodes:
         return gpu.edits
     return {"deviceNodes": [_device_node(node) for node in gpu.device_nodes]}
@@ -60,8 +60,8 @@ def _device_node(node: str) -> Spec:
 def spec_of(
     devices: Sequence[Spec], driver: CdiEdits = MappingProxyType({}), *, kind: str = _KIND
 ) -> Spec:
-    """The specification, of the oldest version with the features it uses: a runtime refuses those
-    that it does not know. ``driver``: what every container needs."""
+    """The specification, in the oldest version that has the features it uses: a runtime refuses
+    versions that it does not know. ``driver``: the edits that every container needs."""
     spec: Spec = {"kind": kind, "devices": list(devices)}
     if driver:
         spec["containerEdits"] = dict(driver)
@@ -69,8 +69,8 @@ def spec_of(
 
 
 def _minimum_version(spec: Spec) -> str:
-    """The oldest version of the specification with all that is used (``MinimumRequiredVersion`` of
-    the reference implementation)."""
+    """The oldest CDI version that has all features in use (``MinimumRequiredVersion`` of the
+    reference implementation)."""
     devices = spec["devices"]
     edits = [spec.get("containerEdits") or {}, *(one["containerEdits"] for one in devices)]
     mounts = [mount for edit in edits for mount in edit.get("mounts", ())]

@@ -46,7 +46,7 @@ from dray_node_agent.decisions.visible_gpus import ClaimPart
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 _NO_DEVICES = "void"
-"""For NVIDIA's container runtime: add nothing to what CDI gives the container."""
+"""Makes NVIDIA's container runtime add nothing to what CDI gives the container."""
 _CONFIG_ENV = {
     TFLOPS_LIMIT_FIELD: "TENSOR_FUSION_TFLOPS_LIMIT",
     VRAM_LIMIT_FIELD: "TENSOR_FUSION_VRAM_LIMIT",
@@ -55,7 +55,7 @@ _CONFIG_ENV = {
     "isolation": "TENSOR_FUSION_ISOLATION",
 }
 _LIMITED = {TFLOPS_LIMIT_FIELD: VIRTUAL_TFLOPS, VRAM_LIMIT_FIELD: VIRTUAL_VRAM}
-"""The capacity that caps a limit."""
+"""By limit: the capacity that caps it."""
 _REQUEST_ENV = {
     VIRTUAL_TFLOPS: "TENSOR_FUSION_TFLOPS_REQUEST",
     VIRTUAL_VRAM: "TENSOR_FUSION_VRAM_REQUEST",
@@ -116,7 +116,7 @@ def device_uses(
     if not ours:
         raise NotPreparedError(f"{where} holds no device of driver {DRIVER}")
     if elsewhere := sorted({str(one.id) for one in ours if one.id.pool != node}):
-        raise NotPreparedError(f"{where} holds {elsewhere}, which are not of node {node}")
+        raise NotPreparedError(f"{where} holds {elsewhere}, which are not on node {node}")
     if missing := sorted({str(one.id) for one in ours if one.id.device not in published_gpus}):
         raise NotPreparedError(f"{where} holds {missing}, but node {node} has no such GPU now")
     grouped: dict[str, list[AllocatedDevice]] = {}
@@ -174,7 +174,7 @@ def require_capacity(
 def _holders(
     held: Iterable[PreparedClaim],
 ) -> dict[str, list[tuple[PreparedClaim, PreparedDevice]]]:
-    """Who consumes something of a device, by device."""
+    """The claims that consume capacity of each device, by device."""
     found: dict[str, list[tuple[PreparedClaim, PreparedDevice]]] = {}
     for claim in held:
         for device in claim.devices:
@@ -195,14 +195,14 @@ def additions(
     qos: str,
     enforcement: Enforcement = NOTHING_NAMED,
 ) -> Additions:
-    """What a container that gets this GPU needs besides it.
+    """What a container that gets this GPU needs in addition.
 
     ``gpus``: UUIDs of all GPUs of the container, because the environments of all its devices are
     merged; None: no single list is right for all containers that get this GPU. Amounts are plain
-    numbers: TFLOPS, bytes, percent. Limits are at most the device's virtual capacity.
+    numbers: TFLOPS, bytes, percent. Limits are capped at the device's virtual capacity.
 
     Raises:
-        NotPreparedError: the container has several GPUs, and each has an MPS daemon of its own.
+        NotPreparedError: the container has several GPUs, and each has its own MPS daemon.
     """
     env = {VISIBLE_DEVICES: _NO_DEVICES if gpus is None else ",".join(gpus)}
     env |= {_REQUEST_ENV[name]: plain_number(amount.nano) for name, amount in use.consumed.items()}
@@ -213,11 +213,11 @@ def additions(
     }
     enforcer = enforcement.of(stated.get("isolation", ""))
     if all(result.admin_access for result in use.results):
-        enforcer = NO_ENFORCER  # it looks at the GPU, and has no share of it
+        enforcer = NO_ENFORCER  # the container only observes the GPU, and has no share of it
     elif enforcer == MPS and (gpus is None or len(gpus) > 1):
         raise NotPreparedError(
             f"claim {claim.namespace}/{claim.name}: a container gets several GPUs under MPS "
-            "(enforcer mps of their pool), and a program can use one MPS daemon alone, which "
+            "(enforcer mps of their pool), and a program can use only one MPS daemon, which "
             "serves one GPU: ask for one GPU per container, or use another pool"
         )
     added = enforcer_of(enforcer)(_limits(use, gpus, stated))
@@ -235,8 +235,8 @@ def prepared_claim(
     traceparent: str,
     visible: Mapping[str, tuple[str, ...] | None] = MappingProxyType({}),
 ) -> PreparedClaim:
-    """The entry of a claim. ``visible``: see ``visible_gpus``; a device that is not in it names the
-    claim's GPUs, or those of one container with its own requests.
+    """The entry of a claim. ``visible``: see ``visible_gpus``; a device that is not in it names all
+    GPUs of the claim, or all GPUs of its container if the container has its own requests.
 
     Raises:
         NotPreparedError: see ``_require_config`` and ``additions``.
@@ -266,7 +266,7 @@ def prepared_claim(
 
 
 def names_devices_of(cdi: Spec, claim: Claim, wanted: Sequence[ClaimedDevice]) -> bool:
-    """Whether a CDI file is of this allocation, and not of an earlier one."""
+    """Whether a CDI file belongs to this allocation, and not to an earlier one."""
     names = {part.cdi_id.rpartition("=")[2] for part in claim_parts(claim, wanted)}
     return {device.get("name") for device in cdi.get("devices") or ()} == names
 
@@ -274,7 +274,7 @@ def names_devices_of(cdi: Spec, claim: Claim, wanted: Sequence[ClaimedDevice]) -
 def prepared_with_file(
     claim: Claim, wanted: Sequence[ClaimedDevice], cdi: Spec, traceparent: str
 ) -> PreparedClaim:
-    """The entry of a claim whose CDI file is there: what it says need not be decided again."""
+    """The entry of a claim whose CDI file exists: the file's content is not decided again."""
     devices = [
         device
         for container, parts in _by_container(wanted, claim).items()
@@ -321,7 +321,7 @@ def claim_parts(claim: Claim, wanted: Sequence[ClaimedDevice]) -> tuple[ClaimPar
 def prepared_parts(
     claim: PreparedClaim, published_gpus: Mapping[str, PublishedGpu]
 ) -> tuple[ClaimPart, ...]:
-    """The same of a prepared claim; GPUs that are gone are left out."""
+    """The CDI devices of a prepared claim; GPUs that are gone are left out."""
     requests: dict[tuple[str, str], list[str]] = {}
     for device in claim.devices:
         for one_id in device.cdi_ids:
@@ -336,7 +336,7 @@ def prepared_parts(
 def _by_container(wanted: Sequence[ClaimedDevice], claim: Claim) -> dict[str, list[ClaimedDevice]]:
     """The uses by container; an empty name: all containers that refer to the claim.
 
-    A GPU that several containers share is in each of their lists, with their results.
+    A GPU that several containers share is in the list of each, with that container's results.
     """
     containers = _containers(claim)
     if not containers:
@@ -353,7 +353,7 @@ def _by_container(wanted: Sequence[ClaimedDevice], claim: Claim) -> dict[str, li
 
 
 def _containers(claim: Claim) -> dict[str, str]:
-    """The container of each request that belongs to one alone; the first configuration counts."""
+    """The container of each request that only one has; the first configuration counts."""
     found: dict[str, str] = {}
     for config in claim.allocation.config if claim.allocation else ():
         if config.driver != DRIVER or config.parameters.get("kind") not in SHARE_CONFIG_KINDS:
@@ -423,7 +423,7 @@ def _applies_to(config: OpaqueConfig, use: ClaimedDevice) -> bool:
 
 
 def _stated(use: ClaimedDevice, claim: Claim) -> dict[str, str]:
-    """The configuration of a GPU by field, the claim's before the class's."""
+    """The configuration of a GPU by field; the claim's values override the class's."""
     config = claim.allocation.config if claim.allocation else ()
     stated = {
         field: str(entry.parameters[field])
@@ -439,7 +439,7 @@ def _stated(use: ClaimedDevice, claim: Claim) -> dict[str, str]:
 
 
 def _capped(stated: dict[str, str], use: ClaimedDevice, enforcement: Enforcement) -> dict[str, str]:
-    """The configuration with limits of at most what the pool's MPS daemons allow."""
+    """The configuration, with limits lowered to what the pool's MPS daemons allow."""
     memory, percent = enforcement.mps_memory, enforcement.mps_threads_percent
     caps = {VRAM_LIMIT_FIELD: memory} if memory else {}
     if percent:

@@ -7,7 +7,7 @@ import msgspec
 from dray_node_agent.decisions.gpus import GpuSnapshot, device_name
 
 _LONGEST_MESSAGE: Final = 1024
-"""The kubelet's limit; it cuts longer ones."""
+"""The kubelet's limit; it cuts longer messages."""
 
 
 class GpuHealth(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ def device_health(
     snapshot: GpuSnapshot | None, node: str, problem: str = ""
 ) -> tuple[GpuHealth, ...]:
     """The health of every device of the last snapshot. ``problem``: why the GPUs can't be read
-    now; then nothing is known of those that were healthy."""
+    now; then the health of GPUs that were healthy is unknown."""
     return tuple(
         GpuHealth(
             node,

@@ -1,7 +1,7 @@
 """What the device plugin offers to the kubelet, and what a container gets of a claim. Pure.
 
-The kubelet counts, and dray decides: the ids of a resource stand for no certain GPU. A GPU that is
-unhealthy makes as many ids unhealthy as it has, those of the containers that use it first.
+The kubelet only counts ids, and dray chooses the GPUs: an id stands for no particular GPU. An
+unhealthy GPU makes as many ids unhealthy as a GPU has, first the ids of containers that use it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ from dray_node_agent.decisions.listed_containers import ListedContainer
 from dray_node_agent.decisions.prepared_claim import PreparedClaim
 
 IDS_PER_GPU: Final[Mapping[str, int]] = {GPU_RESOURCE: 1, GPU_SHARE_RESOURCE: 256}
-"""By resource. There are as many shares as containers on a kubelet with default settings: 110 pods
+"""By resource. The shares suffice for all containers of a kubelet with default settings: 110 pods
 with two containers each."""
 
 
@@ -30,8 +30,8 @@ class DeviceSlot(msgspec.Struct, frozen=True):
 def plugin_devices(
     resource: str, gpus: int, unhealthy: Collection[str], held: Mapping[str, Collection[str]]
 ) -> tuple[DeviceSlot, ...]:
-    """The ids of a resource on a node with as many ``gpus``. ``unhealthy``: devices; ``held``:
-    devices that the container with an id uses."""
+    """The ids of a resource on a node. ``gpus``: the number of GPUs; ``unhealthy``: devices;
+    ``held``: by id, the devices that its container uses."""
     each = IDS_PER_GPU[resource]
     ids = [f"{resource.rpartition('/')[2]}-{number}" for number in range(gpus * each)]
     failed: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""How full the node's devices are by the claims that are prepared. Pure."""
+"""How much of the node's devices the prepared claims use. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,9 +10,9 @@ from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevi
 def devices_in_use(
     claims: Iterable[PreparedClaim], published_gpus: Mapping[str, PublishedGpu]
 ) -> dict[str, float]:
-    """The devices that claims use, with the part of each that is taken, from 0 to 1, by the
-    capacity that is used most. Administrators take nothing, and a device that is gone counts
-    as taken."""
+    """The devices that claims use, each with the part that is taken, from 0 to 1: the part of the
+    capacity that is used most. Admin access takes nothing; a device that is gone counts as
+    taken."""
     taken: dict[str, dict[str, float]] = {}
     for claim in claims:
         for device in claim.devices:

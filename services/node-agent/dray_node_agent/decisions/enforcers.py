@@ -1,7 +1,7 @@
-"""What an enforcer adds to a container of a share. Pure.
+"""What an enforcer adds to a container that has a share of a GPU. Pure.
 
-An enforcer is chosen by the pool, or by a claim's ``isolation`` where the pool names none. What
-each guarantees is in ``docs/limits.md``: variables are the tenant's to change.
+The pool chooses the enforcer, or the claim's ``isolation`` if the pool names none.
+``docs/limits.md`` says what each one guarantees: tenants can change variables.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ Enforcer = Callable[[ShareLimits], Additions]
 
 
 def _no_enforcer(limits: ShareLimits) -> Additions:
-    """Nothing is added: nothing is enforced, or not in the container (``timeslice``, ``mig``)."""
+    """Adds nothing: nothing is enforced, or not in the container (``timeslice``, ``mig``)."""
     return Additions()
 
 
@@ -55,8 +55,8 @@ def _limiter_library(limits: ShareLimits) -> Additions:
 
 
 def _mps_client(limits: ShareLimits) -> Additions:
-    """The way to the GPU's MPS daemon, and the limits of its clients, which can only be lower than
-    the daemon's (NVIDIA's documentation of MPS, 4.2). The GPU is the container's only one."""
+    """The path to the GPU's MPS daemon, and the limits of its clients, which can only be lower than
+    the daemon's (NVIDIA's MPS documentation, 4.2). The container has no other GPU."""
     env = {"CUDA_MPS_PIPE_DIRECTORY": PIPES}
     if limits.vram is not None:
         env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={_mebibytes(limits.vram)}M"

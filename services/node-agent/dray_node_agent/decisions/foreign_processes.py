@@ -1,4 +1,4 @@
-"""GPUs on which processes run that no prepared claim explains. Pure.
+"""GPUs with running processes that no prepared claim explains. Pure.
 
 Such a process uses memory and compute that dray counts as free: it was started on the node itself,
 by another device plugin, or by a privileged pod.
@@ -12,7 +12,7 @@ import msgspec
 from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot, GpuUsage, device_name
 
 _FOREIGN: Final = "processes"
-"""The attribute ``used_by`` of such a GPU."""
+"""The value of ``used_by`` for such a GPU."""
 
 
 def foreign_gpus(
@@ -23,7 +23,7 @@ def foreign_gpus(
 ) -> frozenset[str]:
     """UUIDs of the GPUs with such processes. ``claimed``: devices with prepared claims. A claim
     also explains what runs on the card of its MIG instance, or on the instances of its card.
-    ``before``: what was found at the last look; it counts for GPUs that could not be read now."""
+    ``before``: the result of the last check; it counts for GPUs that could not be read now."""
     explained = {gpu.uuid for gpu in snapshot.gpus if device_name(gpu.uuid) in claimed}
     explained |= {gpu.parent_uuid for gpu in snapshot.gpus if gpu.uuid in explained} - {""}
     running = {one.uuid for one in usage if one.processes} | (before - {one.uuid for one in usage})
@@ -36,7 +36,7 @@ def _is_foreign(gpu: Gpu, running: Collection[str], explained: Collection[str]) 
 
 
 def with_users(snapshot: GpuSnapshot, foreign: Collection[str]) -> GpuSnapshot:
-    """The snapshot with ``used_by`` of these GPUs."""
+    """The snapshot with ``used_by`` set for the ``foreign`` GPUs."""
     if not foreign:
         return snapshot
     gpus = [

@@ -1,8 +1,8 @@
 """Which containers hold which GPUs of the node. Pure.
 
-The kubelet says which containers have which claims, the node-agent which GPUs are prepared for
-them. The pod says which of them a container that names a request gets, and to which claim ids of
-the device plugin belong.
+The kubelet says which containers have which claims. The node-agent knows which GPUs are prepared
+for these claims. The pod says which of the GPUs a container gets if it names a request, and to
+which claim the device plugin's ids belong.
 """
 
 from collections import Counter
@@ -24,8 +24,8 @@ from dray_node_agent.decisions.visible_gpus import (
 )
 
 MOST_HOLDERS: Final = 256
-"""Of one GPU: more containers than a kubelet with default settings runs. Tenants write pods with
-any number of containers, and each is a series of every metric."""
+"""Per GPU; a kubelet with default settings runs fewer containers. Tenants can write pods with any
+number of containers, and each container is a series of every metric."""
 
 
 class HoldingContainer(msgspec.Struct, frozen=True, order=True):
@@ -43,8 +43,8 @@ def gpu_holders(
     published_gpus: Mapping[str, PublishedGpu],
 ) -> dict[str, tuple[HoldingContainer, ...]]:
     """At most MOST_HOLDERS holders by UUID of the GPU, sorted; a GPU without holders is left out.
-    ``listed``: by the kubelet, at any earlier time; None: it does not say, and all containers of
-    ``pods`` that refer to a prepared claim hold its GPUs."""
+    ``listed``: the containers that the kubelet has listed at any earlier time. None: it lists none;
+    then all containers of ``pods`` that refer to a prepared claim hold its GPUs."""
     prepared = {
         (claim.namespace, claim.name): prepared_parts(claim, published_gpus) for claim in claims
     }
@@ -61,7 +61,7 @@ def gpu_holders(
 
 
 def must_list_claims(pods: Iterable[Object], claims: Iterable[PreparedClaim]) -> bool:
-    """Whether a container with a prepared claim runs, so that the kubelet lists a claim."""
+    """Whether a container with a prepared claim runs, so that the kubelet must list a claim."""
     prepared = {(claim.namespace, claim.name) for claim in claims}
     for pod in pods:
         meta, names = pod["metadata"], claim_names(pod)

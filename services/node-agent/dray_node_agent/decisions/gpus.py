@@ -18,7 +18,7 @@ class GpuProcess(msgspec.Struct, frozen=True):
     """A process that uses a GPU."""
 
     pid: int
-    """In the namespace of the driver, the node's."""
+    """In the driver's process namespace, which is the node's."""
     memory_bytes: int = 0
 
 
@@ -41,8 +41,8 @@ class Gpu(msgspec.Struct, frozen=True):
     nvlink_domain: str = ""
     """Equal for the node's GPUs that NVLink connects; empty: connected to none."""
     device_nodes: tuple[str, ...] = ()
-    """Device files that a container needs, ``/dev/…``, or ``/host/path:/dev/…`` under another name
-    than the host's; none for simulated GPUs."""
+    """Device files that a container needs: ``/dev/…``, or ``/host/path:/dev/…`` if the name differs
+    from the host's; none for simulated GPUs."""
     health_error: str = msgspec.field(default="", name="trouble")
     """Why the GPU must not be allocated; empty: healthy."""
     brand: str = ""
@@ -61,12 +61,12 @@ class Gpu(msgspec.Struct, frozen=True):
     compute_slices: int = 0
     """How many of the card's seven slices a MIG instance has."""
     edits: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What ``nvidia-ctk`` says that a container needs of this GPU, instead of ``device_nodes``."""
+    """The edits that ``nvidia-ctk`` generates for this GPU; they replace ``device_nodes``."""
     used_by: str = ""
     """Who uses the GPU without a claim; empty: nobody."""
     lacks_enforcer: bool = False
-    """Whether ``health_error`` is of its enforcer: the GPU itself is healthy, and programs on it go
-    on."""
+    """Whether ``health_error`` is about its enforcer: the GPU itself is healthy, and programs on it
+    keep running."""
 
 
 class GpuUsage(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ class GpuSnapshot(msgspec.Struct, frozen=True):
     cuda_version: str = ""
     """The newest CUDA that the driver supports, such as ``12.4``."""
     driver_edits: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What a container needs of the driver: libraries, programs, device files."""
+    """The edits that give a container the driver's libraries, programs and device files."""
     unread: tuple[str, ...] = ()
     """Why GPUs that were never read are missing."""
 
@@ -119,7 +119,7 @@ def device_name(uuid: str) -> str:
 
 
 def with_problems(snapshot: GpuSnapshot, problems: Mapping[str, str]) -> GpuSnapshot:
-    """The snapshot in which healthy GPUs with a problem, by device name, are not healthy."""
+    """The snapshot with healthy GPUs made unhealthy if they have a problem, by device name."""
     if not problems:
         return snapshot
     gpus = [

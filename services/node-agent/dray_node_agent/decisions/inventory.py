@@ -47,7 +47,7 @@ _TAINTED_DEVICES_PER_SLICE = 64
 """The limit if any device of the slice has taints or consumes counters."""
 _COUNTER_SETS_PER_SLICE = 8
 _INSTANCES = "instances"
-"""The counter of a card with MIG instances: each takes one, the card takes all."""
+"""The counter of a card with MIG instances: each instance takes one, the card takes all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class NodeState:
     tflops_ratio: str = "1"
     vram_ratio: str = "1"
     assigned_pool: str = ""
-    """The pool that the node belongs to, also while nobody allocates there."""
+    """The pool that the node belongs to, even while nobody allocates there."""
     enforcement: Enforcement = NOTHING_NAMED
     unhealthy_effect: str = "NoSchedule"
     unschedulable: bool = False
@@ -111,7 +111,7 @@ class PublishedGpu:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node's GPUs while they are published."""
+    """A node's GPUs while its slices are made."""
 
     snapshot: GpuSnapshot
     node: NodeState
@@ -129,7 +129,7 @@ class NodeView:
 
     @property
     def offered(self) -> list["PublishedGpu"]:
-        """The devices that claims may get; with enforcer ``mig`` the instances alone."""
+        """The devices that claims may get; with enforcer ``mig`` only the MIG instances."""
         only_instances = self.node.enforcement.enforcer == MIG
         return [one for one in self.gpus if one.gpu.parent_uuid or not only_instances]
 
@@ -177,8 +177,8 @@ def slices(
     """The node's ``resource.k8s.io/v1`` slices; none if it has no device to offer.
 
     ``in_use``: the devices that claims use, with the part that is taken. ``joint_counters``:
-    whether counters are in the slice of their devices, as Kubernetes 1.34 wants it; later versions
-    want a slice of their own for them.
+    whether counters are in the slice of their devices, as Kubernetes 1.34 requires; later versions
+    require separate slices for them.
     """
     view = NodeView.of(snapshot, node)
     offered = _ordered(view.offered, node.device_order, in_use)
@@ -201,8 +201,9 @@ def slices(
 def _ordered(
     offered: Sequence[PublishedGpu], order: str, in_use: Mapping[str, float]
 ) -> list[PublishedGpu]:
-    """The devices in an order by which kube-scheduler, which takes the first that fit, comes close
-    to ``binpack``, the fullest first, or ``spread``, the emptiest first. Equal ones stay."""
+    """The devices, ordered so that kube-scheduler, which takes the first that fit, comes close to
+    ``binpack`` (the fullest first) or ``spread`` (the emptiest first). Equally full devices keep
+    their order."""
     if order not in LEVELS:
         return list(offered)
     sign = -1 if order == BINPACK else 1
@@ -263,7 +264,7 @@ def _slice(
             "labels": {
                 f"{API_GROUP}/managed-by": shortened(node.name, MAX_LABEL_LENGTH),
                 "kubernetes.io/hostname": shortened(node.name, MAX_LABEL_LENGTH),
-                # From it the claim-controller restores the node's pool.
+                # The claim-controller restores the node's pool from this label.
                 POOL_LABEL: shortened(node.assigned_pool, MAX_LABEL_LENGTH),
                 **version,
             },
@@ -287,7 +288,7 @@ def _slice(
 
 
 def _counter_sets(view: NodeView) -> list[Object]:
-    """One for each card with MIG instances, so that card and instances exclude each other."""
+    """One set for each card with MIG instances, so that card and instances exclude each other."""
     return [
         {
             "name": _counter_set(card.device),
@@ -332,7 +333,8 @@ def _device(published: PublishedGpu, view: NodeView, of_node: Object) -> Object:
 
 
 def _node_attributes(view: NodeView) -> Object:
-    """What all devices say of their node; amounts are strings, and of its cards."""
+    """The attributes that describe the node, on all its devices. Amounts are strings, and count
+    the node's cards."""
     node, cards = view.node, view.cards
     texts = {
         "pool_name": node.pool,
@@ -352,7 +354,7 @@ def _node_attributes(view: NodeView) -> Object:
 
 
 def _attributes(published: PublishedGpu, snapshot: GpuSnapshot) -> Object:
-    """What a device says of itself."""
+    """The attributes that describe one device."""
     texts = {
         "model": published.model.name,
         "pod_namespace": "",  # the GPU object is cluster-scoped
@@ -373,7 +375,7 @@ def _attributes(published: PublishedGpu, snapshot: GpuSnapshot) -> Object:
 
 
 def _driver_attributes(gpu: Gpu, snapshot: GpuSnapshot) -> Object:
-    """What is known of product and driver, under the names of NVIDIA's own driver."""
+    """The known attributes of product and driver, named as in NVIDIA's own DRA driver."""
     texts = {
         "type": "mig" if gpu.parent_uuid else "gpu",
         "productName": gpu.product,
@@ -399,8 +401,8 @@ def _driver_attributes(gpu: Gpu, snapshot: GpuSnapshot) -> Object:
 
 
 def semantic_version(text: str) -> str:
-    """A version of NVIDIA as Kubernetes takes it: three numbers without leading zeros
-    (``535.104.05`` is ``535.104.5``); empty if it is not a version."""
+    """An NVIDIA version in the form that Kubernetes accepts: three numbers without leading zeros
+    (``535.104.05`` becomes ``535.104.5``); empty if ``text`` is not a version."""
     numbers = text.split(".")
     if not 1 <= len(numbers) <= 3 or not all(one.isascii() and one.isdigit() for one in numbers):
         return ""

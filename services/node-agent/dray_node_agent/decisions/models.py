@@ -43,8 +43,8 @@ _TABLE: Final = _read_table()
 
 
 def model_of(gpu: Gpu) -> GpuModel:
-    """The model of a GPU by its product name; a MIG instance has its slices' part of the card's
-    compute."""
+    """The model of a GPU by its product name. A MIG instance has the part of the card's compute
+    that its slices have."""
     card = _known(gpu.product) or _estimated(gpu)
     if not gpu.compute_slices:
         return card

@@ -1,6 +1,6 @@
 """The pods of a node's MPS daemons, one for each device that programs share. Pure.
 
-A daemon is a pod of its own, so that it outlives the agent. It is never replaced while a claim is
+Each daemon has its own pod, so that it outlives the agent. It is never replaced while a claim is
 prepared on its device, because that would end the claim's programs.
 """
 
@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 DEVICE_LABEL: Final = f"{API_GROUP}/mps-device"
 _CONFIG_LABEL: Final = f"{API_GROUP}/mps-config"
-"""A hash of the pod as it was created; another one means that the pod is out of date."""
+"""A hash of the pod as it was created; a different hash means that the pod is out of date."""
 _DIGITS: Final = 16
 _MIB: Final = 2**20
 _NOT_INSTALLED: Final = (
@@ -78,7 +78,7 @@ def plan_daemons(
 
 
 def shared_devices(snapshot: GpuSnapshot) -> list[Gpu]:
-    """Cards without MIG instances, and MIG instances: what CUDA programs run on."""
+    """Cards without MIG instances, and MIG instances: the devices that CUDA programs run on."""
     divided = {gpu.parent_uuid for gpu in snapshot.gpus}
     return [gpu for gpu in snapshot.gpus if gpu.uuid not in divided]
 
@@ -128,7 +128,7 @@ def daemon_pod(template: Object, gpu: Gpu, state: NodeState, namespace: str) -> 
 
 
 def _environment(gpu: Gpu, enforcement: Enforcement) -> list[Object]:
-    """What the daemon reads when it starts; its defaults bind every client."""
+    """The variables that the daemon reads when it starts; its limits apply to every client."""
     env = {"CUDA_VISIBLE_DEVICES": gpu.uuid, "NVIDIA_VISIBLE_DEVICES": gpu.uuid}
     if enforcement.mps_threads_percent:
         env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(enforcement.mps_threads_percent)

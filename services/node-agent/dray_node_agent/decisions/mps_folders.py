@@ -1,4 +1,4 @@
-"""Folders that MPS daemons share with the programs on their GPUs. They lie on the node."""
+"""Folders on the node that MPS daemons share with the programs on their GPUs."""
 
 from typing import Final
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 Phase = Literal["PrepareStarted", "PrepareCompleted"]
-"""Earlier releases wrote an entry in two steps; the first one of a killed agent is undone."""
+"""Earlier releases wrote an entry in two steps; an entry with only the first one is dropped."""
 
 
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -66,8 +66,8 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     writes: SliceChanges | None
     """None: nothing to write."""
     unhealthy: tuple[str, ...]
-    """Names of the published devices that must not be allocated. The claim-controller believes no
-    report about others."""
+    """Names of the published devices that must not be allocated. The claim-controller refuses
+    reports about other devices."""
 
 
 class PublishSlices(AgentRule[Publication], frozen=True, kw_only=True, tag="publish"):
@@ -117,7 +117,7 @@ class PublishSlices(AgentRule[Publication], frozen=True, kw_only=True, tag="publ
         )
 
     def redacted(self) -> Self:
-        # Slices do not depend on what containers need of the driver.
+        # Slices do not depend on the driver's edits of containers.
         snapshot = msgspec.structs.replace(self.snapshot, driver_edits={})
         return msgspec.structs.replace(self, snapshot=snapshot, existing=_slices(self.existing))
 
@@ -162,7 +162,7 @@ class PrepareClaim(AgentRule[PreparedClaim | Refusal], frozen=True, kw_only=True
 
     def answer(self) -> PreparedClaim | Refusal:
         claim = claim_from(self.claim)
-        # The claim is reserved before it is prepared: this call is older than its Unprepare.
+        # A claim is reserved before it is prepared, so this call is older than its Unprepare.
         if self.was_unprepared and not claim.reserved_for:
             where = f"claim {claim.namespace}/{claim.name}"
             why = f"{where} was unprepared here and no pod reserves it: a late retry"
@@ -204,7 +204,7 @@ class ClaimLiveCheck(AgentRule[bool], frozen=True, kw_only=True, tag="is-live"):
     claim: Object | None
     """None: no claim has that name."""
     entry: PreparedClaim | None = None
-    """What was prepared; None: an earlier release, which asked only for an allocation."""
+    """What was prepared; None: an earlier release, which checked only for an allocation."""
 
     def answer(self) -> bool:
         if self.claim is None:

@@ -1,8 +1,8 @@
 """Compares desired with existing ResourceSlices.
 
-By the rules of Kubernetes' slice controller: quantities compare by amount, a taint keeps the
-``timeAdded`` that the server set, and dropped fields are found by comparing the server's answer
-with the request.
+The rules are those of Kubernetes' slice controller: quantities are compared by amount, a taint
+keeps the ``timeAdded`` that the server set, and dropped fields are found by comparing the server's
+answer with the request.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class SliceChanges:
-    """The writes, in their order."""
+    """The writes, in the order in which they are made."""
 
     deletes: tuple[Object, ...] = ()
     updates: tuple[Object, ...] = ()
@@ -75,7 +75,7 @@ def now_kept(dropped: Iterable[Path], server: ClusterObserved) -> frozenset[Path
 
 
 def has_joint_counters(server: ClusterObserved) -> bool:
-    """Whether counters belong into the slice of their devices: in Kubernetes 1.34."""
+    """Whether counters belong in the slice of their devices: only in Kubernetes 1.34."""
     return server.version.startswith(("v1.34.", "1.34."))
 
 

@@ -1,9 +1,9 @@
-"""Which GPUs each CDI device of a pod must name, so that every container sees all of its own. Pure.
+"""Which GPUs each CDI device of a pod must name, so that every container sees all its GPUs. Pure.
 
-A container gets the environments of all its CDI devices, merged: of equal names the last one wins,
-and the kubelet passes the claims of a container in no certain order (1.36, ``GetResources``). So
-all devices of a container must name the same GPUs. Where containers share some of their devices and
-not others, that is impossible: their devices name none.
+A container gets the merged environments of all its CDI devices. If devices set the same variable,
+the last one wins, and the kubelet passes the claims of a container in no fixed order (1.36,
+``GetResources``). So all devices of a container must name the same GPUs. That is impossible if
+containers share only some of their devices: then their devices name no GPUs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ def visible_gpus(pod: Object, claims: Parts) -> dict[str, tuple[str, ...] | None
         for part in parts:
             known = named.setdefault(part.cdi_id, gpus)
             named[part.cdi_id] = gpus if known == gpus else None
-    # A container with one device that names none must have no other that does.
+    # If one device of a container names no GPUs, none of its other devices may name any.
     is_settled = False
     while not is_settled:
         is_settled = True
@@ -70,5 +70,5 @@ def container_parts(pod: Object, container: Object, claims: Parts) -> list[Claim
 
 
 def containers_of(spec: Object) -> list[Object]:
-    """Init containers, sidecars among them, and containers."""
+    """Init containers, including sidecars, and containers."""
     return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]

@@ -19,7 +19,7 @@ _LONGEST_LOOK_S: Final = 0.25
 
 
 class LockHeldError(TemporaryError):
-    """Another agent holds the lock for too long."""
+    """Another agent has held the lock for too long."""
 
 
 class ForeignAgentError(PermanentError):
@@ -37,7 +37,7 @@ class AgentLock:
         """Hold the lock in the block.
 
         Raises:
-            LockHeldError: another agent holds it for longer than ``within_s``; None: wait for ever.
+            LockHeldError: another agent holds it for longer than ``within_s``; None: wait forever.
             OSError: the file can't be opened.
         """
         with _opened(self._path) as file:
@@ -64,12 +64,12 @@ class HeldLock:
 
     @property
     def counter(self) -> int:
-        """How often the content that the lock guards was changed."""
+        """How many times the content that the lock guards was changed."""
         text = os.pread(self._file.fileno(), 32, 0).strip()
         return int(text) if text.isdigit() else 0
 
     def raise_counter(self) -> int:
-        """Count a change, before it is made; the new value."""
+        """Count a change before it is made; returns the new value."""
         value = self.counter + 1
         os.pwrite(self._file.fileno(), f"{value:020d}\n".encode(), 0)
         return value
@@ -77,8 +77,8 @@ class HeldLock:
 
 @contextlib.contextmanager
 def one_state_folder(state_dir: Path, plugin_dir: Path) -> Iterator[bool]:
-    """Make sure that all agents of a kubelet share one state folder: with two, the same device
-    would be prepared twice. Whether this agent is the only one at the beginning.
+    """Make sure that all agents of a kubelet share one state folder: with two folders, the same
+    device would be prepared twice. Yields whether this agent is the only one at the start.
 
     Raises:
         ForeignAgentError: another agent with another state folder is running.
@@ -87,7 +87,7 @@ def one_state_folder(state_dir: Path, plugin_dir: Path) -> Iterator[bool]:
     state_dir.mkdir(parents=True, exist_ok=True)
     plugin_dir.mkdir(parents=True, exist_ok=True)
     status = state_dir.stat()
-    # Agents in pods see the folder under the same path, whichever it is on the node.
+    # Agents in pods see the folder under the same path, even if it is another folder of the node.
     own = f"{status.st_dev}:{status.st_ino}".encode().ljust(64)
     with _opened(plugin_dir / "agents.lock") as file:
         is_alone = _try_lock(file, fcntl.LOCK_EX)

@@ -10,8 +10,9 @@ _TOKEN_BYTES: Final = 8
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, sync: bool = True) -> None:
     """Write a temporary file in the same folder and rename it. With ``sync`` the content is on the
-    disk before; the new name is only after ``sync_folder``, or some seconds. Raises OSError."""
-    # Process ids repeat: the agents of a rolling update have process namespaces of their own.
+    disk before the rename. The new name is on the disk only after ``sync_folder``, or after some
+    seconds. Raises OSError."""
+    # Process ids are not unique: each agent of a rolling update has its own process namespace.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(_TOKEN_BYTES)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
@@ -22,7 +23,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600, sync: boo
                 os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)  # there is none once it was renamed
+        temporary.unlink(missing_ok=True)  # it does not exist after the rename
 
 
 def remove_unfinished(folder: Path, name: str = "*") -> None:
@@ -36,7 +37,7 @@ def remove_unfinished(folder: Path, name: str = "*") -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names of a folder's files to the disk. Raises OSError."""
+    """Write the names of a folder's files to the disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -45,6 +46,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def _is_token(text: str) -> bool:
-    """Whether a temporary file has such a name; earlier releases wrote the process id."""
+    """Whether ``text`` is the token of a temporary file; earlier releases used the process id."""
     is_own = len(text) == 2 * _TOKEN_BYTES and all(one in "0123456789abcdef" for one in text)
     return is_own or text.isdecimal()

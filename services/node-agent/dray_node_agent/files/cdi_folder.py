@@ -18,7 +18,7 @@ class CdiFolderError(OSError):
 class CdiFolder:
     """The transient specifications of one class in the folder that the container runtime reads.
 
-    Methods block for the disk, and raise OSError. Files are not flushed: the folder is empty after
+    Methods wait for the disk, and raise OSError. Files are not flushed: the folder is empty after
     a reboot, and an agent that starts compares them with its checkpoint.
     """
 

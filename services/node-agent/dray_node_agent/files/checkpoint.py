@@ -1,8 +1,8 @@
 """The checkpoint: the claims prepared on this node, with all that Unprepare needs.
 
 A JSON envelope with format version, SHA-256 of the data's bytes as written (so that later fields
-do not change it), and data. After a power cut it is what some ``save`` wrote, though not always the
-last one: that would cost a second fsync, for claims that the kubelet then prepares again anyway.
+do not change it), and data. After a power cut it has the content of one ``save``, but not always of
+the last one: that would cost a second fsync, and the kubelet prepares those claims again anyway.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.files.atomic_files import write_atomically
 
 _FORMAT = 1
-"""Raised only when an older agent could not use what a newer one wrote."""
+"""Increased only if an older agent could not use what a newer one wrote."""
 
 
 class CheckpointError(OSError):
@@ -44,17 +44,17 @@ class LoadedCheckpoint:
     boot_id: str = ""
     corrupt: str = ""
     fresh: bool = False
-    """There was no file."""
+    """Whether there was no file."""
 
 
 class CheckpointFile:
-    """The file. Methods block for the time of an fsync, and raise OSError."""
+    """The file. Methods wait for an fsync, and raise OSError."""
 
     def __init__(self, path: Path, boot_id: str) -> None:
         self.path = path
         self._boot_id = boot_id
         self._aside: Path | None = None
-        """Where ``save`` keeps a file that can't be read."""
+        """The path at which ``save`` keeps a file that can't be read."""
 
     def load(self) -> LoadedCheckpoint:
         """The claims as last written. A file that can't be read stays until it is replaced."""

@@ -1,7 +1,7 @@
 """What the device plugin answered to the kubelet, by the first id of each container.
 
 The kubelet remembers the answer, a name of a CDI device, for as long as the pod lives. Container
-runtimes cache what a name stands for, so each answer has a name of its own.
+runtimes cache what a name stands for, so each answer has its own name.
 """
 
 import secrets
@@ -22,20 +22,20 @@ class PluginRecord(msgspec.Struct, frozen=True):
 
     cdi_device: str
     claim_uid: str = ""
-    """The claim with its GPUs, once the container was to start."""
+    """The claim with the container's GPUs; empty until the container is about to start."""
 
 
 class PluginRecords:
-    """One small file per container, or per containers that take turns, in ``folder``. Methods block
-    for the disk, raise OSError, and may be called by several threads."""
+    """One small file in ``folder`` per container, or per group of containers that take turns.
+    Methods wait for the disk, raise OSError, and may be called by several threads."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
 
     def add(self, first_id: str) -> PluginRecord:
-        """The record of a container that gets ids. Containers of one pod that take turns with them
-        share it: none of them has started yet."""
+        """The record of a container that gets ids. Containers of one pod that take turns with the
+        ids share a record while none of them has started."""
         with self._lock:
             known = self.get(first_id)
             if known is not None and not known.claim_uid:
@@ -71,7 +71,7 @@ class PluginRecords:
 
     def _write(self, first_id: str, record: PluginRecord) -> None:
         write_atomically(self._path(first_id), msgspec.json.encode(record))
-        sync_folder(self._folder)  # the kubelet remembers the name after a power cut, too
+        sync_folder(self._folder)  # the kubelet also remembers the name after a power cut
 
     def _path(self, first_id: str) -> Path:
         return self._folder / f"{first_id}.json"

@@ -19,7 +19,7 @@ class PublicationRecord:
 
 
 class PublicationRecordFile:
-    """The record on disk. Methods block for the time of an fsync, and raise OSError."""
+    """The record on disk. Methods wait for an fsync, and raise OSError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

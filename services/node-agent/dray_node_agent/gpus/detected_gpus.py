@@ -1,4 +1,4 @@
-"""The GPUs of a node that may have none: NVML is opened once there is one on the PCI bus."""
+"""The GPUs of a node that may have none: NVML is opened once the PCI bus has a GPU."""
 
 import ctypes
 from collections.abc import Callable
@@ -12,13 +12,13 @@ _PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
 LIBRARY: Final = "libnvidia-ml.so.1"
 _NVIDIA: Final = "0x10de"
 _DISPLAY: Final = "0x03"
-"""The first byte of the class of display controllers, 3D controllers among them."""
+"""The first byte of the class of display controllers, including 3D controllers."""
 _LIBRARY_FOLDERS: Final = ("usr/lib/*-linux-gnu", "usr/lib64", "usr/lib", "lib64")
 
 
 class DetectedGpus:
-    """A node without an NVIDIA GPU has none, and needs no driver. With one, a driver that is not
-    there (yet) is an error, and looked for at each read."""
+    """The GPUs of a node; a node without an NVIDIA GPU needs no driver. If there is a GPU, a
+    missing driver is an error, and each read looks for the driver again."""
 
     def __init__(
         self, open_nvml: Callable[[], GpuSource], pci_devices: Path = _PCI_DEVICES
@@ -67,11 +67,11 @@ def _has_gpu(pci_devices: Path = _PCI_DEVICES) -> bool:
 
 
 def load_library(driver_root: Path) -> None:
-    """Load NVML's library of a driver that is installed below ``driver_root``, such as the node's
-    file system; pynvml, which knows its name alone, then finds it loaded. Nothing happens where
-    there is none.
+    """Load NVML's library from the driver that is installed below ``driver_root``, such as the
+    node's file system. pynvml, which knows only the library's name, then finds it loaded. Does
+    nothing if there is no such library.
 
-    The folder is not searched for other libraries: they would be the host's C library.
+    The folder is not searched for other libraries: that would find the host's C library.
     """
     for folder in _LIBRARY_FOLDERS:
         for library in driver_root.glob(f"{folder}/{LIBRARY}"):

@@ -1,8 +1,8 @@
-"""What a container needs of NVIDIA's driver: libraries, programs and device files.
+"""The parts of NVIDIA's driver that a container needs: libraries, programs and device files.
 
 They are found as nvidia-container-toolkit finds them: the libraries that carry the driver's
-version, in the folder of ``libcuda.so.VERSION``. Where ``nvidia-ctk`` is installed, what it
-generates is taken instead. Left out are the parts for graphics.
+version, in the folder of ``libcuda.so.VERSION``. If ``nvidia-ctk`` is installed, its output is
+used instead. The parts for graphics are left out.
 """
 
 import json
@@ -53,7 +53,7 @@ _READ_ONLY: Final = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
 class DriverFiles:
     """The files of the driver that is installed below ``root``, as this process sees it.
 
-    ``host_root``: the same folder on the node, whose paths a container runtime reads.
+    ``host_root``: the same folder on the node; container runtimes read its paths.
     """
 
     def __init__(
@@ -76,14 +76,15 @@ class DriverFiles:
         self._of_gpu: dict[str, Edits] = {}
 
     def driver_edits(self, version: str) -> Edits:
-        """What every container with a GPU needs; found again when the driver's version changes."""
+        """The edits that every container with a GPU needs; found again if the driver's version
+        changes."""
         if version != self._version:
             self._version = version
             self._edits, self._of_gpu = self._generated() or (self._found(version), {})
         return self._edits
 
     def with_edits(self, gpus: Sequence[Gpu]) -> Iterable[Gpu]:
-        """The GPUs with what ``nvidia-ctk`` says of them, if it is there."""
+        """The GPUs with the edits that ``nvidia-ctk`` generated for them, if it is installed."""
         if not self._of_gpu:
             return gpus
         return [msgspec.structs.replace(gpu, edits=self._of_gpu.get(gpu.uuid, {})) for gpu in gpus]
@@ -93,7 +94,7 @@ class DriverFiles:
         return (f"/dev/nvidia{minor}", *self._render_nodes(address), *self._control_nodes())
 
     def capabilities(self, minor: int, gpu_instance: int, compute_instance: int) -> tuple[str, ...]:
-        """Device files that give access to a MIG instance, by the kernel's list of them."""
+        """Device files that give access to a MIG instance, from the kernel's list of them."""
         try:
             text = (self._proc / "driver/nvidia-caps/mig-minors").read_text()
         except OSError:
@@ -112,7 +113,7 @@ class DriverFiles:
                 yield f"/dev/{name}"
 
     def _render_nodes(self, address: str) -> Iterator[str]:
-        """Device files by which video is encoded and decoded."""
+        """Device files for encoding and decoding video."""
         for kind in ("card", "render"):
             link = self._dev / "dri" / "by-path" / f"pci-{address}-{kind}"
             if address and link.exists():
@@ -132,8 +133,8 @@ class DriverFiles:
         return {"mounts": mounts} if mounts else {}
 
     def _libraries(self, version: str) -> Iterator[dict[str, Any]]:
-        """Every library of this version, also under the names that programs link to: no hook that
-        makes links is needed."""
+        """Every library of this version, also under the names that programs link to, so that no
+        hook must create links."""
         folder = self._library_folder(version)
         if folder is None:
             structlog.get_logger().warning(
@@ -183,7 +184,8 @@ class DriverFiles:
         }
 
     def _generated(self) -> tuple[Edits, dict[str, Edits]] | None:
-        """What ``nvidia-ctk cdi generate`` says; None if it is not installed, or fails."""
+        """The edits that ``nvidia-ctk cdi generate`` prints, for all containers and by device; None
+        if it is not installed or fails."""
         program = next(
             (path for one in _PROGRAM_FOLDERS if (path := self._root / one / _CTK).exists()), None
         )
@@ -215,7 +217,7 @@ def _run(command: Sequence[str]) -> str:
 
 
 def _links_to(folder: Path) -> dict[str, list[str]]:
-    """Names of links by the name of the file that they lead to, in the same folder."""
+    """Names of links, by the name of the file in the same folder that they lead to."""
     links: dict[str, list[str]] = {}
     for path in sorted(folder.iterdir()):
         if path.is_symlink() and re.search(r"\.so(\.\d+)*$", path.name):

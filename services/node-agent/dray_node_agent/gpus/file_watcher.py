@@ -1,4 +1,4 @@
-"""Watches files. One thread looks at those of all simulated nodes of a process."""
+"""Watches files. One thread checks the files of all simulated nodes of a process."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ class _WatchedFile:
 
 
 class FileWatcher:
-    """Calls back, in a thread of its own, after each change of a watched file. The thread runs
+    """Calls back, in its own thread, after each change of a watched file. The thread runs
     while there are such files; the end of the process does not wait for it."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class FileWatcher:
         self._runs = False
 
     def watch(self, path: Path, on_change: Callable[[], None]) -> Callable[[], None]:
-        """Watch a file, which need not exist, until what is returned is called."""
+        """Watch a file, which need not exist, until the returned function is called."""
         file = _WatchedFile(path, on_change, _version(path))
         with self._lock:
             self._files.add(file)
@@ -57,7 +57,7 @@ class FileWatcher:
 
 def _version(path: Path) -> tuple[int, int, int]:
     """A value that differs after each change of a file; zeros if the file does not exist. Changes
-    within the few milliseconds of the kernel's clock differ by size, if at all."""
+    within one tick of the kernel's clock, a few milliseconds, are seen only by the size."""
     try:
         status = path.stat()
     except OSError:

@@ -1,6 +1,7 @@
-"""How GPUs are joined to each other and to the machine: what NVLink and PCIe tell.
+"""How GPUs are connected to each other and to the machine by NVLink and PCIe.
 
-Kubernetes writes PCI addresses as Linux does (``0000:3b:00.0``), NVML with eight digits in front.
+Kubernetes writes PCI addresses as Linux does (``0000:3b:00.0``). NVML writes the first number with
+eight digits.
 """
 
 import re
@@ -37,8 +38,9 @@ def numa_node(address: str, devices: Path = _DEVICES) -> int | None:
 
 
 def nvlink_domains(links: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """GPUs by PCI address with the far ends of their links: the domain of each that NVLink joins
-    to another one, directly or over switches and other GPUs; the least address names it."""
+    """The domain of each GPU that NVLink connects to another one, directly or through switches and
+    other GPUs, by PCI address. A domain is named after its lowest address. ``links``: the far ends
+    of each GPU's links."""
     of = {gpu: gpu for gpu in links}
 
     def first(one: str) -> str:

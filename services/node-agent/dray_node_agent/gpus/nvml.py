@@ -2,8 +2,8 @@
 
 Health has three sources: XID and double-bit ECC events (a thread waits for them; NVML releases the
 GIL meanwhile), the ECC counters, and the row remapper. A GPU that had such an event stays unhealthy
-until the agent restarts: only a reset repairs what an XID broke. A GPU that was read once and can't
-be read any more is unhealthy, too: it fell off the bus.
+until the agent restarts: only a reset repairs what an XID broke. A GPU that was read once and can
+no longer be read is also unhealthy: it fell off the bus.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ _LOST: Final = "gpu-lost"
 _ACTIVE: Final = pynvml.NVML_FEATURE_ENABLED
 _EVENT_WAIT_MS: Final = 1000
 _NO_INSTANCE: Final = 0xFFFFFFFF
-"""NVML's id of a GPU instance where an event has none."""
+"""NVML's id of the GPU instance in an event that has none."""
 _BRANDS: Final = {
     pynvml.NVML_BRAND_QUADRO: "Quadro",
     pynvml.NVML_BRAND_TESLA: "Tesla",
@@ -76,7 +76,7 @@ _UNSUPPORTED: Final = (
     pynvml.NVMLError_FunctionNotFound,
     pynvml.NVMLLibraryMismatchError,
 )
-"""The GPU or its driver does not have this. After any other error it may."""
+"""The GPU or its driver does not support the call. After any other error it may."""
 _NO_ANSWER: Final = (pynvml.NVMLError_GpuIsLost, pynvml.NVMLError_Timeout)
 _REMOVED: Final = (pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument)
 """There is no such MIG instance. After any other error it may exist and be in use."""
@@ -107,7 +107,7 @@ class NvmlGpus:
         self._errors: dict[Place, str] = {}
         self._xids: dict[str, int] = {}
         self._cards: dict[str, tuple[Gpu, ...]] = {}
-        """By UUID, all that were ever read, each with its MIG instances."""
+        """All cards that were ever read, each with its MIG instances, by UUID."""
         self._present: frozenset[str] = frozenset()
         """UUIDs of the cards that were read last."""
         self._watched: frozenset[str] = frozenset()
@@ -273,8 +273,8 @@ class NvmlGpus:
         )
 
     def _watch_events(self) -> None:
-        """Loop: wait for events. Where a card is lost, NVML refuses to wait for the others, too, so
-        that they need a set without it; a card that comes (back) needs another."""
+        """Loop: wait for events. If a card is lost, NVML also refuses to wait for the others, so
+        they need an event set without it. A card that appears, or comes back, needs a new set."""
         problem = ""
         while not self._closing.is_set():
             try:
@@ -299,7 +299,7 @@ class NvmlGpus:
             _optional(pynvml.nvmlEventSetFree, events, default=None)
 
     def _are_all_watched(self) -> bool:
-        """Whether a new event set would have no more cards."""
+        """Whether a new event set would have no additional cards."""
         return bool(self._watched) and self._present <= self._watched
 
     def _register(self, events: Any) -> None:
@@ -327,7 +327,7 @@ class NvmlGpus:
         except pynvml.NVMLError_Timeout:
             return False
         uuid = self._uuids.get(_address(event.device), "")
-        with contextlib.suppress(*_ERRORS):  # a lost card does not say it any more
+        with contextlib.suppress(*_ERRORS):  # a lost card no longer reports its UUID
             uuid = _text(pynvml.nvmlDeviceGetUUID(event.device))
         reason = "double-bit-ecc"
         if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
@@ -338,7 +338,7 @@ class NvmlGpus:
                 return True
             reason = f"xid-{xid}"
         instance = None
-        with contextlib.suppress(*_ERRORS):  # then the error is of the whole card
+        with contextlib.suppress(*_ERRORS):  # then the error counts for the whole card
             if uuid and event.gpuInstanceId != _NO_INSTANCE and _instances(event.device):
                 instance = int(event.gpuInstanceId)
         with self._lock:
@@ -367,8 +367,8 @@ def _instances(handle: Any) -> list[Any]:
 
 
 def _of_each(instances: Iterable[Any], read: Callable[[Any], T]) -> list[T]:
-    """What is read of a card's instances; one may be removed meanwhile. Raises pynvml.NVMLError,
-    because a card without an instance that is in use would look free."""
+    """The results of ``read`` for a card's instances, without those that are removed meanwhile.
+    Raises pynvml.NVMLError: a card that lacks an instance in use would look free."""
     found: list[T] = []
     for one in instances:
         with contextlib.suppress(*_REMOVED):
@@ -377,11 +377,12 @@ def _of_each(instances: Iterable[Any], read: Callable[[Any], T]) -> list[T]:
 
 
 def _profile(handle: Any, part: Any, card_bytes: int) -> str:
-    """As ``nvidia-smi`` names it: ``1g.5gb``, and ``1c.2g.10gb`` for a part of its compute."""
+    """The profile as ``nvidia-smi`` names it: ``1g.5gb``, or ``1c.2g.10gb`` for a part of its
+    compute."""
     name = _text(_optional(pynvml.nvmlDeviceGetName, handle, default=""))
     if " MIG " in name:
         return name.rsplit(" MIG ", 1)[1]
-    # Older drivers name the card alone. Memory counts in eighths of the card's.
+    # Older drivers name only the card. Memory is counted in eighths of the card's memory.
     eighths = math.ceil(part.memorySizeMB * 2**20 * 8 / card_bytes)
     memory_gb = round(eighths / 8 * math.ceil(card_bytes / 2**30))
     profile = f"{part.gpuInstanceSliceCount}g.{memory_gb}gb"
@@ -454,8 +455,8 @@ def _nvlink_remotes(handle: Any) -> list[str]:
 
 
 def _counted_error(handle: Any, known: str) -> str:
-    """Health error from the GPU's counters: failed row remapping, or uncorrected ECC errors where
-    rows are never remapped. ``known``: the last one, which stays while they can't be read."""
+    """Health error from the GPU's counters: failed row remapping, or uncorrected ECC errors if the
+    GPU never remaps rows. ``known``: the last error, which stays while counters can't be read."""
     try:
         remapped = _if_supported(pynvml.nvmlDeviceGetRemappedRows, handle)
         if remapped is not None:
@@ -494,7 +495,7 @@ def _optional(function: Callable[..., Any], *arguments: Any, default: Any) -> An
 
 
 def _if_supported(function: Callable[..., Any], *arguments: Any) -> Any:
-    """As the function answers; None: the GPU or its driver does not have it. Raises
+    """The function's answer; None: the GPU or its driver does not support it. Raises
     pynvml.NVMLError."""
     try:
         return function(*arguments)

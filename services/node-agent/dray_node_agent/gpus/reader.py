@@ -1,4 +1,4 @@
-"""Reads GPUs in a thread of its own, because a call to a driver may hang.
+"""Reads GPUs in its own thread, because a call to a driver may hang.
 
 The thread is a daemon: neither the event loop nor the end of the process waits for it.
 """
@@ -21,8 +21,8 @@ _CLOSE_DEADLINE_S: Final = 2.0
 
 
 class GpuReader:
-    """Calls one source, one call at a time. A call that misses its deadline goes on; the next one
-    waits for it, as long again."""
+    """Calls one source, one call at a time. A call that misses its deadline continues; the next
+    call first waits for it, up to its own deadline."""
 
     def __init__(self, source: GpuSource, *, deadline_s: float = DEADLINE_S) -> None:
         self._source = source
@@ -57,7 +57,7 @@ class GpuReader:
         )
 
     async def wait(self, longest_s: float) -> None:
-        """Wait until a GPU's health may have changed, at most so long."""
+        """Wait until a GPU's health may have changed, but not longer than ``longest_s``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(longest_s):
                 await self._event.wait()
@@ -77,7 +77,7 @@ class GpuReader:
             try:
                 return started.result()
             except (OSError, ValueError, ArithmeticError) as error:
-                # A file of the driver that can't be read, or an invalid answer of NVML.
+                # A driver file can't be read, or NVML's answer is invalid.
                 raise GpusUnavailableError(f"could not {purpose}: {error}") from error
 
     async def _within(self, deadline_s: float, call: "asyncio.Future[Any]") -> None:
@@ -89,7 +89,7 @@ class GpuReader:
                 "node, or reset the GPU that `nvidia-smi` hangs on"
             )
         self._late = None
-        call.exception()  # what a late call raised is known to nobody, and is no news
+        call.exception()  # asyncio would otherwise log what a late call raised
 
 
 class _DaemonThread(Executor):

@@ -49,7 +49,7 @@ class SimulatedGpus:
     """``count`` GPUs of ``model`` on ``node``, on two NUMA nodes, two per PCIe root.
 
     ``stand_in``: path of a device file that containers see as ``/dev/nvidia0`` and so on; without
-    it they see none. ``mig``: the profile of the instances that all GPUs are divided in, such as
+    it they see none. ``mig``: the profile of the instances into which GPUs are divided, such as
     ``1g.10gb``; empty: they are not divided. ``load``: how busy they are, such as ``20-90/300s``:
     between 20 and 90 percent, in waves of 300 s, each GPU a bit later than the one before it;
     empty: they are idle.
@@ -113,7 +113,7 @@ class SimulatedGpus:
         return GpuSnapshot(tuple(gpus), driver_version="simulated")
 
     def read_usage(self) -> tuple[GpuUsage, ...]:
-        """As the load says; no process runs on them."""
+        """The use that the load describes; no process runs on the GPUs."""
         if self._load is None:
             return tuple(GpuUsage(gpu.uuid, memory_used_bytes=0) for _, gpu in self._gpus)
         now_s, count = self._clock_s(), len(self._gpus)
@@ -121,7 +121,7 @@ class SimulatedGpus:
         return tuple(_usage(gpu, share) for (_, gpu), share in zip(self._gpus, shares, strict=True))
 
     def set_time_slice(self, uuid: str, number: int) -> None:
-        """Nothing runs on them."""
+        """Do nothing: no program runs on the GPUs."""
 
     def listen(self, on_event: Callable[[], None]) -> None:
         """Have ``on_event`` called when the health file changes, as NVML does at an XID."""
@@ -130,7 +130,7 @@ class SimulatedGpus:
             self._stop_watching = _HEALTH_FILES.watch(self._health_file, lambda: self._on_event())
 
     def close(self) -> None:
-        """Watch the health file no longer."""
+        """Stop watching the health file."""
         if self._stop_watching is not None:
             self._stop_watching()
 
@@ -147,7 +147,7 @@ class SimulatedGpus:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """A wave between two percents."""
+    """A wave between two percentages."""
 
     least: int
     most: int
@@ -167,7 +167,7 @@ class _Load:
         return cls(int(form[1]), int(form[2]), int(form[3]))
 
     def at(self, now_s: float, phase: float) -> float:
-        """The busy part, from 0 to 1. ``phase``: how far behind, in periods."""
+        """The busy part, from 0 to 1. ``phase``: the delay of the wave, in periods."""
         wave = (1 - math.cos(2 * math.pi * (now_s / self.period_s - phase))) / 2
         return (self.least + (self.most - self.least) * wave) / 100
 
@@ -184,7 +184,7 @@ def _usage(gpu: Gpu, share: float) -> GpuUsage:
 
 
 def _instances(card: Gpu, profile: str) -> Iterator[Gpu]:
-    """As many instances of a profile as a card has room for: by its slices, and by its memory."""
+    """As many instances of a profile as fit on a card, by its slices and its memory."""
     if (form := _PROFILE.fullmatch(profile)) is None:
         raise InvalidInputError(
             f"MIG profile {profile!r}: expected slices and memory, such as 1g.10gb"

@@ -25,7 +25,7 @@ class GpuSource(Protocol):
         """How much of each GPU is used. Raises GpusUnavailableError."""
 
     def set_time_slice(self, uuid: str, number: int) -> None:
-        """Set a card's time slice; 0: the driver's default, to 3: the longest. Raises
+        """Set a card's time slice, from 0 (the driver's default) to 3 (the longest). Raises
         TimeSliceError."""
 
     def listen(self, on_event: Callable[[], None]) -> None:

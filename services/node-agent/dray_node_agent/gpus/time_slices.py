@@ -10,8 +10,9 @@ _DEADLINE_S: Final = 8.0
 
 
 def set_time_slice(uuid: str, number: int, *, root: Path | None = None) -> None:
-    """Set it for all programs that start on the card from now on. ``number``: 0 default, 1 short,
-    2 medium, 3 long. ``root``: the driver's file system, whose ``nvidia-smi`` runs in it.
+    """Set the time slice for all programs that start on the card from now on. ``number``: 0
+    default, 1 short, 2 medium, 3 long. ``root``: the driver's file system, in which its
+    ``nvidia-smi`` runs.
 
     Raises:
         TimeSliceError: there is no ``nvidia-smi``, or it refuses.

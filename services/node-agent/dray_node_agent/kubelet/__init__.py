@@ -1,1 +1,1 @@
-"""The kubelet's side of the node: registration, prepare and unprepare, CDI, checkpoint."""
+"""The agent's side towards the kubelet: registration, prepare and unprepare, CDI, checkpoint."""

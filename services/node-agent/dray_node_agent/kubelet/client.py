@@ -1,4 +1,4 @@
-"""Calls of the kubelet's own gRPC services on unix sockets."""
+"""Calls the kubelet's own gRPC services on unix sockets."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -9,19 +9,19 @@ from dray.api.errors import TemporaryError
 
 _TIMEOUT_S: Final = 10.0
 _MOST_BYTES: Final = 16 * 2**20
-"""Of an answer. gRPC's default is 4 MiB; the list of a node full of pods that share many devices is
-longer."""
+"""Limit of an answer. gRPC's default is 4 MiB; the list of a node full of pods that share many
+devices is longer."""
 
 
 class KubeletCallError(TemporaryError):
-    """The kubelet does not answer, or not what was asked."""
+    """The kubelet does not answer, refuses the call, or gives an answer that can't be read."""
 
 
 async def call(socket: Path, method: str, request: Any, answer: Any) -> Any:
     """Call ``/service/method``; ``answer``: the type of its answer. Raises KubeletCallError, also
     after 10 s without an answer."""
     options = [
-        # The kubelet's server checks the authority, which is the path otherwise.
+        # The kubelet's server checks the authority, which would otherwise be the path.
         ("grpc.default_authority", "localhost"),
         ("grpc.max_receive_message_length", _MOST_BYTES),
     ]

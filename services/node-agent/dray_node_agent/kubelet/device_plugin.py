@@ -1,7 +1,7 @@
 """The kubelet's device plugin API, v1beta1.
 
-One socket per resource. A kubelet that restarts empties the folder of sockets: the plugin then
-serves on a new one and registers again.
+There is one socket per resource. A kubelet that restarts empties the folder of sockets; the plugin
+then serves on a new socket and registers again.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ _KUBELET_SOCKET: Final = "kubelet.sock"
 VERSION: Final = "v1beta1"
 _LOOK_EVERY_S: Final = 0.5
 _LOOK_AGAIN_S: Final = 5.0
-"""How often the list is made again without a change of health: which ids stand for an unhealthy GPU
-depends on the containers that use it."""
+"""How often the list is made again if no health changed: the containers that use an unhealthy GPU
+determine which ids stand for it."""
 _UNREGISTERED: Final = "the kubelet has not registered the device plugin yet"
 _HEALTH: Final = {True: "Healthy", False: "Unhealthy"}
 
@@ -51,8 +51,8 @@ class PluginBackend(Protocol):
 
 
 class DevicePlugin:
-    """Serves ``backend`` to the kubelet with the sockets in ``folder``; ``instance`` tells this
-    process from others."""
+    """Serves ``backend`` to the kubelet with the sockets in ``folder``; ``instance`` distinguishes
+    this process from others."""
 
     def __init__(self, backend: PluginBackend, folder: Path, instance: str) -> None:
         self._backend = backend
@@ -64,8 +64,9 @@ class DevicePlugin:
 
     @property
     def problem(self) -> str:
-        """Why the kubelet has not registered a resource; empty: it has registered all, or another
-        agent of the node serves them: this one is ready, so that a rolling update ends that one."""
+        """Why the kubelet has not registered a resource. Empty: it has registered all, or another
+        agent of the node serves them; then this agent is ready, so that a rolling update ends the
+        other one."""
         return next(filter(None, self._problems.values()), "")
 
     async def run(self) -> None:
@@ -90,7 +91,7 @@ class DevicePlugin:
             await backoff.pause()
 
     async def _serve(self, resource: str) -> None:
-        """Serve until the kubelet restarts, or the node's GPUs are not dray's any more."""
+        """Serve until the kubelet restarts, or dray no longer allocates the node's GPUs."""
         while not self._backend.is_offered:
             self._problems[resource] = ""
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -104,7 +105,7 @@ class DevicePlugin:
             self._log.info("the kubelet registered the device plugin", resource=resource)
             await self._until_changed(path, kubelet)
         finally:
-            await server.stop(0.0)  # streams would last for any grace
+            await server.stop(0.0)  # streams would use up any grace period
             path.unlink(missing_ok=True)
 
     async def _until_changed(self, path: Path, kubelet: int) -> None:

@@ -22,7 +22,7 @@ class PodResourcesUnavailableError(TemporaryError):
 
 
 async def listed_containers(socket: Path) -> tuple[ListedContainer, ...]:
-    """The containers of active pods that have something of dray's, without init containers that
+    """The containers of active pods that have ids or claims of dray, without init containers that
     end. Raises PodResourcesUnavailableError."""
     messages = pod_resources_pb2
     request, answer_type = messages.ListPodResourcesRequest(), messages.ListPodResourcesResponse
@@ -42,7 +42,7 @@ async def listed_containers(socket: Path) -> tuple[ListedContainer, ...]:
 
 
 def _require(socket: Path) -> None:
-    """Raise OSError if there is no socket: then no connection is tried."""
+    """Raise OSError if there is no socket, so that no connection is tried."""
     socket.stat()
 
 
@@ -70,7 +70,7 @@ def _listed(pods: Iterable[Any]) -> Iterator[ListedContainer]:
 
 
 class ContainerFollower:
-    """Keeps what the kubelet lists, so that nobody waits for it."""
+    """Keeps the containers that the kubelet listed last, so that readers do not wait for it."""
 
     def __init__(
         self, socket: Path, *, every_s: float, must_list_claims: Callable[[], bool]
@@ -80,9 +80,9 @@ class ContainerFollower:
         self._socket = socket
         self._every_s = every_s
         self.containers: tuple[ListedContainer, ...] | None = None
-        """As they were listed last; None: the kubelet does not say."""
+        """The containers of the last list; None: the kubelet does not list them."""
         self.problem = ""
-        """Why it does not."""
+        """Why the kubelet does not list them."""
 
     async def run(self) -> None:
         """Loop: ask the kubelet."""
@@ -103,7 +103,7 @@ class ContainerFollower:
 
     async def _listed(self) -> tuple[ListedContainer, ...]:
         """Raises PodResourcesUnavailableError."""
-        must_list_claims = self._must_list_claims()  # before: a claim may be prepared meanwhile
+        must_list_claims = self._must_list_claims()  # first: claims may be prepared meanwhile
         listed = await listed_containers(self._socket)
         if must_list_claims and not any(one.claims for one in listed):
             raise PodResourcesUnavailableError(

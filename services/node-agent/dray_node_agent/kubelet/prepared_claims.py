@@ -1,12 +1,12 @@
 """The claims prepared on this node: in memory, in the checkpoint and in the CDI folder.
 
-All agents of a node share checkpoint and folder. A change is applied under their lock, to what the
-last one of them wrote. Changes that wait for the disk are written together: first the files of
+All agents of a node share checkpoint and folder. A change is applied under their lock, to the last
+content that one of them wrote. Changes that wait for the disk are written together: the files of
 removed claims are deleted, then the checkpoint is written, then the files of new claims. A crash
 can leave an entry without its file, which the next start repairs, but no file without an entry.
 
-A power cut can take back the last writes. Then no container runs any more: the kubelet prepares the
-claims of its pods again, and an entry of another allocation is replaced, or swept.
+A power cut can undo the last writes, but then no container runs any more: the kubelet prepares the
+claims of its pods again, and an entry of another allocation is replaced or swept.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class UnwrittenError(TemporaryError):
 
 
 class PreparedClaims:
-    """The prepared claims. ``lock``: of all agents of the node; None: there is only this one."""
+    """The prepared claims. ``lock``: shared by the node's agents; None: there is only this one."""
 
     def __init__(
         self, checkpoint: CheckpointFile, cdi: CdiFolder, lock: AgentLock | None = None
@@ -47,7 +47,7 @@ class PreparedClaims:
         self._lock = lock
         self._claims: dict[str, PreparedClaim] = {}
         self.on_change: Callable[[], None] = lambda: None
-        """Called when this agent has changed the claims, or has read that another one has."""
+        """Called after this agent has changed the claims, or has read another agent's change."""
         self._written = -1
         """The lock's counter at the last write that is in memory."""
         self._queue: list[_Queued] = []
@@ -55,7 +55,8 @@ class PreparedClaims:
 
     @property
     def claims(self) -> Claims:
-        """As this agent knows them; another one may have changed them. A change replaces it."""
+        """The claims as this agent knows them; another agent may have changed them. A change
+        replaces the mapping."""
         return self._claims
 
     async def devices(self) -> set[str]:
@@ -88,15 +89,15 @@ class PreparedClaims:
     async def remove(self, uid: str, *, only: PreparedClaim | None = None) -> None:
         """Remove a claim's file, and its entry if there is one.
 
-        ``only``: what the caller has judged; nothing is removed if the claim was prepared again
-        meanwhile, here or by another agent. Raises LockHeldError, OSError.
+        ``only``: the entry that the caller has checked; nothing is removed if the claim was
+        prepared again meanwhile, here or by another agent. Raises LockHeldError, OSError.
         """
         await self._change(_Queued(uid, only=only))
 
     async def _change(self, own: "_Queued") -> None:
         self._queue.append(own)
         async with self._busy:
-            # Who waited before may have written this change with its own.
+            # A call that waited before this one may have written this change with its own.
             if own in self._queue:
                 await self._write_queue()
         if own.error is not None:
@@ -171,7 +172,7 @@ class PreparedClaims:
             return
         loaded = await asyncio.to_thread(self._checkpoint.load)
         if loaded.corrupt:
-            # What this agent knows replaces it.
+            # The claims that this agent knows replace it.
             structlog.get_logger().error("the checkpoint was damaged", why=loaded.corrupt)
         else:
             self._claims = loaded.claims
@@ -184,7 +185,7 @@ class PreparedClaims:
         lock: HeldLock | None,
         queued: Sequence["_Queued"] = (),
     ) -> None:
-        """Write the checkpoint, and the files of what was entered."""
+        """Write the checkpoint, and the CDI files of the entered claims."""
         is_changed = not queued or claims != self._claims
         counter = self._written
         if is_changed and lock is not None:
@@ -221,17 +222,18 @@ class PreparedClaims:
 
 @dataclass(slots=True, eq=False)
 class _Queued:
-    """A change of one claim that waits for the disk. ``decide``: its entry; None: remove it."""
+    """A change of one claim that waits for the disk. ``decide``: makes its entry; None: remove
+    it."""
 
     uid: str
     decide: Decide | None = None
     only: PreparedClaim | None = None
-    """Remove nothing but this entry."""
+    """Remove the claim only if this is its entry; None: remove it in any case."""
     entry: PreparedClaim | None = None
     error: DrayError | OSError | None = None
 
     def removes_from(self, claims: Claims) -> bool:
-        """Whether it removes the claim from these."""
+        """Whether this change removes its claim from ``claims``."""
         return self.decide is None and (self.only is None or claims.get(self.uid) == self.only)
 
     def tries(self, write: Callable[..., None], *arguments: Any) -> None:
@@ -243,7 +245,7 @@ class _Queued:
 
 
 def _applied(claims: Claims, queued: Sequence[_Queued]) -> dict[str, PreparedClaim]:
-    """The claims after all changes that have not failed. One that raises a DrayError changes
+    """The claims after all changes that have not failed. A change that raises a DrayError changes
     nothing."""
     changed = dict(claims)
     for one in queued:

@@ -57,11 +57,11 @@ from dray_node_agent.rule_recorder import AgentRuleRecorder
 T = TypeVar("T")
 REMEMBERED_UNPREPARES = 1024
 _PATIENCE_S = 10.0
-"""How long an error that may pass is retried here before the kubelet gets it: the kubelet itself
-retries only after 60 to 90 s."""
+"""How long a temporary error is retried here before the kubelet gets it: the kubelet itself retries
+only after 60 to 90 s."""
 READS_AT_ONCE = 8
-"""Reads of the API server at the same time: each has a connection, whose TLS handshake costs agent
-and server more than the read."""
+"""Limit of simultaneous reads of the API server: each has its own connection, and the TLS handshake
+costs agent and server more than the read."""
 
 
 class NotReadyError(TemporaryError):
@@ -69,7 +69,7 @@ class NotReadyError(TemporaryError):
 
 
 class UnforeseenError(PermanentError):
-    """An error that no part of the agent translates."""
+    """An error that the agent did not expect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class ClaimRef:
 
 @dataclass(frozen=True, slots=True)
 class PrepareRequest:
-    """A claim to be prepared, with what its environment depends on."""
+    """A claim to be prepared, with the inputs that its environment depends on."""
 
     claim: Object
     ref: ClaimRef
@@ -166,8 +166,8 @@ class Preparer:
         self._log.info("claims restored", prepared=len(claims))
 
     async def sweep(self) -> tuple[str, ...]:
-        """Remove claims that are deleted or deallocated, and files of no claim; the claims' uids.
-        One that can't be read stays, and does not delay others."""
+        """Remove claims that are deleted or deallocated, and files that belong to no claim. Returns
+        the removed claims' uids. A claim that can't be read stays, and does not delay others."""
         gone = []
         for uid in sorted(self.claims):
             try:
@@ -186,7 +186,7 @@ class Preparer:
             await asyncio.wait(set(self._tasks))
 
     async def _run_to_completion(self, work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-        """Run concurrently, also on if the caller is cancelled: a thread may be writing."""
+        """Run concurrently, and continue if the caller is cancelled: a thread may be writing."""
         tasks = [asyncio.create_task(one) for one in work]
         for task in tasks:
             self._tasks.add(task)
@@ -288,7 +288,7 @@ class Preparer:
     async def _parts(
         self, namespace: str, name: str, prepared: PreparedClaim | None
     ) -> tuple[ClaimPart, ...]:
-        """The CDI devices of a claim. What was prepared may be of an earlier allocation."""
+        """The CDI devices of a claim. ``prepared`` may be the entry of an earlier allocation."""
         try:
             claim = claim_from(await self._read(CLAIMS, name, namespace))
             gpus = self._known_inventory().published_gpus
@@ -298,7 +298,7 @@ class Preparer:
         except NotServedError:
             raise
         except (NotFoundError, NotPreparedError):
-            return ()  # it is not there, or has no device of ours
+            return ()  # the claim does not exist, or has no device of dray
 
     async def _fetch(self, ref: ClaimRef) -> tuple[Object, Claim]:
         try:
@@ -334,7 +334,7 @@ class Preparer:
         uid = asked.ref.uid
 
         def decide(claims: Claims) -> PreparedClaim:
-            known = claims.get(uid)  # by another agent of this node, or of an earlier allocation
+            known = claims.get(uid)  # from another agent of this node, or an earlier allocation
             if known is not None and is_prepared_for(known, claim_from(asked.claim)):
                 return known
             decided = self._decide(
@@ -376,7 +376,7 @@ class Preparer:
                 if not await self._is_live(holder):
                     await self._prepared_claims.remove(holder.uid, only=holder)
             except KubeError as error:
-                # It counts as existing: its capacity stays in use.
+                # The claim counts as existing: its capacity stays in use.
                 self._log.info(
                     "claim on the same device not read", uid=holder.uid, error=str(error)
                 )
@@ -398,8 +398,8 @@ class Preparer:
     def _unforeseen(self, ref: ClaimRef, error: Exception) -> UnforeseenError:
         self._log.error("unforeseen error", uid=ref.uid, exc_info=error)
         return UnforeseenError(
-            f"claim {ref.namespace}/{ref.name}: unforeseen error of the node-agent, whose log has "
-            f"more: {error!r}"
+            f"claim {ref.namespace}/{ref.name}: unexpected error in the node-agent; see its log: "
+            f"{error!r}"
         )
 
     async def _swept(self, uid: str) -> bool:
@@ -422,8 +422,8 @@ class Preparer:
         return self._recorder.evaluate(ClaimLiveCheck(uid=entry.uid, claim=obj, entry=entry))
 
     async def _rebuilt(self) -> Claims:
-        """The claims that the API server has allocated here and reserved for pods, as if all had
-        been prepared; a CDI file that is there and names their GPUs is taken as it is."""
+        """The claims that are allocated here and reserved for pods in the API server, as if all had
+        been prepared. An existing CDI file that names a claim's GPUs is kept as it is."""
         inventory = self._known_inventory()
         listed = await self._kube.list(CLAIMS)
         files = await self._prepared_claims.files()
@@ -456,7 +456,7 @@ class Preparer:
         except NotPreparedError:
             if file is None:
                 raise
-            return with_file(cdi=file)  # of a later release, which prepared it
+            return with_file(cdi=file)  # a later release prepared the claim
 
 
 def _traceparent(obj: Object) -> str:

@@ -58,7 +58,7 @@ class HealthFeed(Protocol):
 
 class KubeletServer:
     """Serves ``preparer`` to the kubelet. ``on_registered`` gets the registration's error, or an
-    empty text. Without ``health``, that service is not offered."""
+    empty text. Without ``health``, the health service is not offered."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class KubeletServer:
 
 
 async def serving(path: Path, handlers: list[Any]) -> Any:
-    """A server on a socket, which runs. Raises SocketError."""
+    """A running server on a socket. Raises SocketError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     server = grpc.aio.server()
     for handler in handlers:

@@ -1,7 +1,7 @@
 """Paths of the sockets on which the kubelet finds and calls the agent.
 
-Each process has sockets of its own, so that a new agent serves before the old one ends: the kubelet
-calls the connected one that registered last.
+Each process has its own sockets, so that a new agent serves before the old one ends: the kubelet
+calls the connected agent that registered last.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ def endpoint_socket(plugins_dir: Path, driver: str, instance: str) -> Path:
 
 
 def registration_socket(registry_dir: Path, driver: str, instance: str) -> Path:
-    """Socket by which the kubelet finds the plugin; any name that ends in ``.sock`` will do.
+    """Socket by which the kubelet finds the plugin; its name must only end in ``.sock``.
 
     Raises InvalidInputError if the path is too long.
     """
@@ -39,7 +39,8 @@ def registration_socket(registry_dir: Path, driver: str, instance: str) -> Path:
 
 
 def remove_abandoned(plugins_dir: Path, registry_dir: Path, driver: str) -> tuple[Path, ...]:
-    """Remove the driver's sockets that no process serves, of killed agents and earlier releases.
+    """Remove the sockets of the driver that no process serves: those of killed agents and earlier
+    releases.
 
     Raises OSError.
     """

@@ -10,7 +10,7 @@ from dray.api.quantities import InvalidQuantityError, Quantity, parse_quantity
 _MIN_AMOUNT = parse_quantity("1")
 """The smallest request of a device (``validRange.min`` of the virtual capacities)."""
 _MAX_AMOUNT = parse_quantity("9223372036854775807")
-"""Kubernetes caps larger quantities, and then the claim would differ."""
+"""Kubernetes caps larger quantities, so the claim would differ from the request."""
 _ALL_OF_A_CARD = parse_quantity("100")
 _MAX_POOL_NAME_LENGTH = 63
 """The pool's name is a label value."""

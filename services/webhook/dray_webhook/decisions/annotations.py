@@ -69,7 +69,7 @@ class GpuRequest:
     compute_percent_limit: Quantity | None = None
     prefer: str = ""
     placement: str = ""
-    """Overrides the pool's; empty: the pool's."""
+    """Overrides the pool's placement; empty: the pool's placement applies."""
     topology: str = ""
 
     @property
@@ -96,7 +96,7 @@ AMOUNTS = (
     VRAM_LIMIT,
     COMPUTE_PERCENT_LIMIT,
 )
-"""The annotations of amounts. A container that states one of them inherits none."""
+"""The annotations for amounts. A container that states one of them inherits none."""
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class AnnotationReader:
     annotations: Mapping[str, str]
     findings: AnnotationFindings
     inside: str = ""
-    """The annotation and container that contain these values; empty: they are annotations."""
+    """The annotation and container that contain the values; empty: each is its own annotation."""
 
     def location(self, name: str) -> str:
         """Where a value is, for error texts."""
@@ -255,8 +255,8 @@ def _suspect(reader: AnnotationReader, vram: Quantity | None) -> None:
 
 
 def _suspect_models(reader: AnnotationReader, asked: GpuRequest) -> None:
-    """Warn of models without an upper-case letter, which no GPU publishes: a word that is meant
-    otherwise, or a name in lower case."""
+    """Warn of models without an upper-case letter, which no GPU publishes: they are other words, or
+    names in lower case."""
     preferred = [
         model
         for one in parse_preference(asked.prefer)
@@ -273,7 +273,7 @@ def _suspect_models(reader: AnnotationReader, asked: GpuRequest) -> None:
 
 
 def _unknown_annotations(annotations: Mapping[str, str]) -> list[str]:
-    """A warning for each unknown annotation of dray's prefix, with the nearest known name."""
+    """A warning for each unknown annotation with dray's prefix, with the nearest known name."""
     known = {*POD_ANNOTATIONS, *OWN_ANNOTATIONS}
     unknown = sorted(name for name in annotations if name.startswith(PREFIX) and name not in known)
     warnings = [

@@ -3,7 +3,7 @@
 Mutation: requests for the physical ``tflops``/``vram`` become requests for the virtual capacities,
 which devices of dray publish as consumable. Validation: no request tolerates the owner taint, the
 pool admits the namespace, and if the server drops taints, no claim can get dray's devices without
-dray. ``policies.yaml`` of the chart refuses later changes.
+dray. The chart's ``policies.yaml`` refuses later changes.
 """
 
 import copy

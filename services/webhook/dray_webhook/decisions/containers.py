@@ -54,7 +54,7 @@ class ContainerAnnotations:
 
     @property
     def states_amounts(self) -> bool:
-        """Otherwise it takes the pod's amounts."""
+        """Whether it states amounts; otherwise it takes the pod's amounts."""
         return any(name in self.stated for name in AMOUNTS)
 
 
@@ -113,7 +113,7 @@ def read_containers(
     given = [name for name in (CONTAINER_GPUS, CONTAINER_GPU_COUNT) if name in annotations]
     if len(given) > 1:
         findings.errors.append(
-            f"annotations {CONTAINER_GPUS} and {CONTAINER_GPU_COUNT} say both what containers get: "
+            f"annotations {CONTAINER_GPUS} and {CONTAINER_GPU_COUNT} both say what containers get: "
             f"expected one, and {CONTAINER_GPUS} can say all that the other can"
         )
     if len(given) != 1:
@@ -133,7 +133,7 @@ def read_containers(
 
 
 def containers_of(spec: Object) -> Iterable[Object]:
-    """Init containers, sidecars among them, and containers."""
+    """Init containers, including sidecars, and containers."""
     return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
 
 
@@ -204,7 +204,7 @@ def _parsed(annotation: str, text: str) -> list[tuple[str, Any]]:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The fields of a JSON object as they were written, repeated ones too."""
+    """The fields of a JSON object as they were written, including repeated ones."""
 
 
 def _twice(pairs: _Pairs) -> str:
@@ -235,7 +235,7 @@ def _stated(annotation: str, value: Any) -> Mapping[str, str]:
 
 
 def _text(value: Any, what: str) -> str:
-    """Numbers and booleans need no quotes in JSON."""
+    """A value as text; numbers and booleans need no quotes in JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int | float):

@@ -1,11 +1,11 @@
-"""Admission of pods without GPUs that name a scheduler of dray: dray places them on nodes of a
-GPUPool, and binds them, as it does pods with GPUs.
+"""Admission of pods without GPUs that name one of dray's schedulers: dray places them on nodes of a
+GPUPool and binds them, as it does pods with GPUs.
 
-That is the pool that they name; or the default one, if they are in a PodGroup of Volcano whose
-``minResources`` have GPUs, as frameworks create it: the group's other pods are there, too. They
-refer to no claim: dray makes one that accounts for them and asks for no device. If dray does not
-bind in the pool, a pod has needs that only kube-scheduler reads, or one that names no pool selects
-its nodes itself, it is a rider.
+The pool is the one that the pod names. A pod that names none gets the default pool if it is in a
+Volcano PodGroup whose ``minResources`` have GPUs, as frameworks create it: the group's other pods
+are in that pool. The pods refer to no claim: dray makes one that accounts for them and asks for no
+device. A pod is a rider instead if dray does not bind in the pool, if it has needs that only
+kube-scheduler reads, or if it names no pool and selects its nodes itself.
 """
 
 from dray.api.errors import InvalidInputError
@@ -49,12 +49,12 @@ from dray_webhook.decisions.view import View
 
 _KNOWN = (*NOT_ABOUT_GPUS, *OF_POOL)
 _DEVICES = f"deviceclass/{DEVICE_CLASS}"
-"""End of the names that Volcano gives to devices of dray."""
+"""End of the resource names that Volcano gives to dray's devices."""
 
 
 def is_cpu_task(pod: Object, installation: Installation) -> bool:
-    """Whether the pod names a scheduler of dray, and a GPUPool or a PodGroup of Volcano, and asks
-    for no GPUs."""
+    """Whether the pod names one of dray's schedulers, names a GPUPool or a Volcano PodGroup, and
+    asks for no GPUs."""
     annotations = annotations_of(pod)
     scheduler = (pod.get("spec") or {}).get("schedulerName")
     if scheduler not in (DRAY_SCHEDULER, *installation.scheduler_names):
@@ -76,7 +76,7 @@ def admit_cpu_task(
     findings = AnnotationFindings()
     group = join_group(pod, findings)
     if findings.errors:
-        return admit_rider(pod, installation, ids)  # It refuses them.
+        return admit_rider(pod, installation, ids)  # Refuses the pod for them.
     question = Lookup(kind="group", name=group.name, namespace=request.namespace)
     if question not in view.asked:  # The group may have been created a moment ago.
         return AdmissionAnswer(unresolved=(question,))
@@ -91,7 +91,8 @@ def admit_cpu_task(
 
 
 def _selects_nodes(spec: Object) -> str:
-    """The field by which the pod is kept to some nodes, which may be outside the default pool."""
+    """The field that restricts the pod to some nodes, which may be outside the default pool; empty:
+    there is none."""
     if spec.get("nodeSelector"):
         return "spec.nodeSelector"
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
@@ -110,8 +111,8 @@ def _by_kube_scheduler(why: str) -> str:
 def _admit_to_pool(
     request: AdmissionRequest, view: View, installation: Installation, ids: AdmissionIds
 ) -> AdmissionAnswer:
-    """The answer for a pod that is to be placed in the pool that it names, or in the default one.
-    If it names none, kube-scheduler may place it as well."""
+    """The answer for a pod that belongs in the pool that it names, or in the default pool. If it
+    names no pool, kube-scheduler may place it instead."""
     pod = request.object or {}
     findings = AnnotationFindings()
     group = join_group(pod, findings)
@@ -179,7 +180,7 @@ def _placed(pod: Object, pool: Pool, group: JoinedGroup, ids: AdmissionIds) -> O
         group=group,
         plugin={},
     )
-    # A share that no decision gives would keep pods that have GPUs from theirs.
+    # A share without a decision would be missing for pods that have GPUs.
     return inject(without_resources(without_forged(pod), (GPU_SHARE_RESOURCE,)), injection)
 
 

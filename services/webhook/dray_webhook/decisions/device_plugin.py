@@ -1,7 +1,7 @@
 """Pods that get their GPUs through the device plugin, without Dynamic Resource Allocation.
 
 Such a pod refers to no claim. Its containers ask for a resource of the device plugin, so that the
-kubelet calls it: ``nvidia.com/gpu`` where the resource is a number of whole cards, else one
+kubelet calls the plugin: ``nvidia.com/gpu`` if the resource is a number of whole cards, else one
 ``tensor-fusion.ai/gpu-share``.
 """
 
@@ -40,8 +40,8 @@ PluginRequest = Mapping[str, PluginAmount]
 
 
 def without_plugin_resources(pod: Object) -> Object:
-    """The pod without what is dray's to write: the API server sends a pod again if another webhook
-    changed it, and users may not take shares that nothing counts."""
+    """The pod without the resources that only dray writes: the API server sends a pod again if
+    another webhook changed it, and users may not take shares that nothing counts."""
     whole = (GPU_RESOURCE,) if has_accounting_claim(pod) else ()
     return without_resources(pod, (GPU_SHARE_RESOURCE, *whole))
 
@@ -49,8 +49,8 @@ def without_plugin_resources(pod: Object) -> Object:
 def plugin_request(
     spec: Object, containers: ContainerAssignment, asked: GpuRequest
 ) -> PluginRequest:
-    """What the containers of a pod ask the device plugin for. Init containers take the ids over to
-    the one that comes after them."""
+    """What the containers of a pod ask the device plugin for. An init container passes its ids on
+    to the container that comes after it."""
     every = [one.get("name", "") for one in containers_of(spec)]
     names = every if containers.sharing is None else containers.sharing
     lasting = {*names} - taking_turns(spec)
@@ -62,8 +62,8 @@ def plugin_request(
 def plugin_conflicts(
     spec: Object, pool: Pool, containers: ContainerAssignment, *, gated: bool, refers: bool
 ) -> Iterator[str]:
-    """Why the pod can't get its GPUs through the device plugin. ``gated``: kube-scheduler would
-    bind it; ``refers``: it refers to a claim of dray."""
+    """Why the pod can't get its GPUs through the device plugin. ``gated``: whether kube-scheduler
+    would bind it; ``refers``: whether it refers to a claim of dray."""
     if gated:
         yield (
             f"{WITHOUT_CLAIMS}, and kube-scheduler would bind it without knowing their node: name "

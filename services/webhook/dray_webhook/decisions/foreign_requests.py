@@ -23,7 +23,7 @@ _ADVICE = (
 
 
 def refuse_tolerating(requests: Sequence[Object], where: str, view: View) -> Iterator[str]:
-    """Errors of foreign requests that tolerate the owner taint."""
+    """Errors for foreign requests that tolerate the owner taint."""
     for name, entry in _foreign(requests, view):
         for toleration in entry.get("tolerations") or ():
             if covers_owner_taint(toleration):
@@ -36,7 +36,7 @@ def refuse_tolerating(requests: Sequence[Object], where: str, view: View) -> Ite
 
 
 def refuse_untainted(requests: Sequence[Object], where: str, view: View) -> Iterator[str]:
-    """Errors of foreign requests, if the server drops taints."""
+    """Errors for foreign requests, if the server drops taints."""
     if view.cluster.device_taints:
         return
     foreign = list(_foreign(requests, view))

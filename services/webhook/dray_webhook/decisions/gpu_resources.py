@@ -1,4 +1,4 @@
-"""Pods that ask for whole GPUs by a resource of a device plugin: ``nvidia.com/gpu: 1``.
+"""Pods that ask for whole GPUs with a device plugin's resource: ``nvidia.com/gpu: 1``.
 
 The resource becomes annotations. It is removed from pods that get a claim: kube-scheduler would
 look for a node that has it.
@@ -73,8 +73,9 @@ def without_resources(pod: Object, resources: Sequence[str]) -> Object:
 
 
 def _who_gets_them(pod: Object, counts: dict[str, int]) -> dict[str, str]:
-    """Init containers end before the others start: they take turns with a container that asks for
-    as many. Other containers get their own."""
+    """Annotations that give GPUs to the containers. Init containers end before the others start, so
+    they take turns with the only other container that asks, if they ask for no more than it does.
+    Otherwise each container gets its own GPUs."""
     turns = taking_turns(pod.get("spec") or {})
     lasting = [count for name, count in counts.items() if name not in turns]
     if len(lasting) == 1 and lasting[0] == max(counts.values()):
@@ -92,7 +93,7 @@ def taking_turns(spec: Object) -> set[str]:
 
 
 def _resource_counts(pod: Object, resources: Sequence[str]) -> dict[str, int]:
-    """Whole GPUs by container, of those that ask for some."""
+    """The number of whole GPUs by container, for containers that ask for some."""
     return {
         container.get("name", ""): count
         for container in containers_of(pod.get("spec") or {})
@@ -101,7 +102,7 @@ def _resource_counts(pod: Object, resources: Sequence[str]) -> dict[str, int]:
 
 
 def _count(container: Object, resources: Sequence[str]) -> int:
-    """What a container asks for; 0 also where the API server will refuse the amount."""
+    """The number that a container asks for; also 0 if the API server will refuse the amount."""
     limits = (container.get("resources") or {}).get("limits") or {}
     try:
         nano = sum(parse_quantity(str(limits[name])).nano for name in resources if name in limits)

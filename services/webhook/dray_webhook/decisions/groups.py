@@ -34,7 +34,7 @@ class JoinedGroup:
     name: str = ""
     """Empty: none."""
     is_native: bool = False
-    """Whether it is one of ``scheduling.k8s.io``."""
+    """Whether it is a PodGroup of ``scheduling.k8s.io``."""
     is_owned: bool = False
     """Whether dray creates it for the owner of the pod, and the pod does not name it."""
 
@@ -70,13 +70,13 @@ def join_group(pod: Object, findings: AnnotationFindings) -> JoinedGroup:
 
 
 def name_group(annotations: Object, group: JoinedGroup) -> None:
-    """Write a group that the pod does not name itself."""
+    """Write the group's name, if the pod does not name the group itself."""
     if group.is_owned:
         annotations[GROUP_NAME_KEYS[0]] = group.name
 
 
 def _named(pod: Object) -> list[tuple[str, str]]:
-    """Where the pod names a group, and which."""
+    """The places at which the pod names a group, with the names."""
     metadata: Object = pod.get("metadata") or {}
     return [
         (f"{kind} {key}", str(found[key]))
@@ -95,7 +95,7 @@ def _conflicts(named: list[tuple[str, str]], native: str) -> Iterator[str]:
             yield f"{where} is {quoted(name)}: expected the name of a PodGroup"
     if len(dict.fromkeys(name for _, name in named)) > 1:
         listed = " and ".join(f"{where} is {quoted(name)}" for where, name in named)
-        yield f"{listed}: a pod is in one PodGroup; write the same name, or one of them alone"
+        yield f"{listed}: a pod is in one PodGroup; write the same name, or only one of them"
     if native and named:
         where, name = named[0]
         yield (
@@ -129,7 +129,7 @@ def _of_owner(pod: Object, least: int, findings: AnnotationFindings) -> JoinedGr
 
 
 def _owned(uid: str, where: str, findings: AnnotationFindings) -> JoinedGroup:
-    """The group for an owner's UID, which the pod has at ``where``."""
+    """The group for an owner's UID. ``where``: the UID's place in the pod, for error texts."""
     name = owned_name(uid)
     if is_group_name(name):
         return JoinedGroup(name, is_owned=True)

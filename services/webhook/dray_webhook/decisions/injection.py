@@ -41,7 +41,7 @@ from dray_webhook.decisions.shape import HASH_DIGITS, ClaimShape
 
 Object = dict[str, Any]
 Uses = Mapping[str, tuple[str, ...]]
-"""The claim's requests by container; an empty tuple is the whole claim."""
+"""The claim's requests by container; an empty tuple means the whole claim."""
 _DERIVED = re.compile(rf"(?P<base>.+)-[0-9a-f]{{{HASH_DIGITS}}}")
 NEVER_ON_CREATED_PODS = (
     DECISION,
@@ -77,7 +77,7 @@ class Injection:
     priority_class: str = ""
     """For the pod's quality of service; empty: none."""
     uses: Uses | None = None
-    """None: the whole claim, for the containers that refer to it, or for all."""
+    """None: the containers that refer to the claim, or all if none does, get the whole claim."""
     plugin: PluginRequest | None = None
     """What its containers ask the device plugin for; None: the pod refers to a claim."""
 
@@ -120,7 +120,7 @@ def share_conflicts(asked: Sequence[GpuRequest], pool: Pool) -> Iterator[str]:
     if pool.enforcement.enforcer == MPS and most > 1:
         yield (
             f'{most} GPUs are asked for one container: GPUPool "{pool.name}" runs MPS '
-            "(spec.enforcer), a program can use one MPS daemon alone, and each serves one GPU: ask "
+            "(spec.enforcer), a program can use only one MPS daemon, and each serves one GPU: ask "
             "for one GPU per container, or name another pool"
         )
 
@@ -253,7 +253,7 @@ def _base_of(entry: Object) -> str:
 
 
 def _refer(spec: Object, injection: Injection) -> None:
-    """Add an entry to the pod, and one to every container unless some have it."""
+    """Add an entry to the pod, and one to every container unless some containers have one."""
     reference = {
         "name": CLAIM_REFERENCE,
         "resourceClaimTemplateName": injection.template,

@@ -7,9 +7,9 @@ Operation = dict[str, Any]
 
 
 def difference(old: Any, new: Any, path: str = "") -> Iterator[Operation]:
-    """The operations that make ``new`` of ``old``, in the order of ``new``'s keys.
+    """The operations that turn ``old`` into ``new``, in the order of ``new``'s keys.
 
-    Lists are compared by position; a changed list that isn't merely longer is replaced.
+    Lists are compared by position; a list that was empty or becomes shorter is replaced.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         yield from _of_dicts(old, new, path)

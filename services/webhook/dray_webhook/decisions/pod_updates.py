@@ -23,7 +23,7 @@ def restore_injected(
     before = annotations_of(old)
     after = annotations_of(pod)
     is_rider = REQUEST_ID in before and SHAPE not in before
-    # A rider has lost what its manifest may say of a pool.
+    # Admission removed a rider's annotations about a pool, which its manifest may still have.
     own = (*OWN_ANNOTATIONS, *OF_POOL) if is_rider else OWN_ANNOTATIONS
     reverted = [name for name in own if after.get(name) != before.get(name)]
     has_claim = SHAPE in before and before.get(DRA_ENABLED) != "false"

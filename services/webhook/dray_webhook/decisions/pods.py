@@ -240,7 +240,7 @@ class _PodCreation:
             except InvalidInputError as error:
                 self.findings.errors.append(str(error))
                 return ()
-            if not wanted:  # all warn of the pod's one expression
+            if not wanted:  # the warnings are the same for all: the pod has one expression
                 self.findings.warnings.extend(selectors.warnings)
             wanted.append(RequestInput(part.asked, selectors.expressions, part.container))
         return tuple(wanted)
@@ -248,7 +248,7 @@ class _PodCreation:
     def _gated(self, pool: Pool) -> bool:
         """Whether the pod is gated: dray allocates, then kube-scheduler binds.
 
-        So on shared nodes, and for needs that dray does not evaluate.
+        This is so on shared nodes, and for needs that dray does not evaluate.
         """
         if is_allocated_by_kube_scheduler(pool):
             return False

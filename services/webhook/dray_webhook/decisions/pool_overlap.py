@@ -41,7 +41,7 @@ def validate_pool(request: AdmissionRequest, view: View) -> AdmissionAnswer:
 def _deletion(request: AdmissionRequest, view: View) -> AdmissionAnswer:
     if request.kind.kind == POLICIES.kind:
         pools = sorted(p.name for p in view.pools.values() if p.template == request.name)
-        text = f"GPUPools use it, and it stays until none does: {name_list(pools)}"
+        text = f"GPUPools use it, and it stays until no GPUPool uses it: {name_list(pools)}"
         return _warned(request, text) if pools else AdmissionAnswer()
     question = Lookup(kind="use", name=request.name)
     if question not in view.asked:

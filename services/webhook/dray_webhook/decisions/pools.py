@@ -40,15 +40,15 @@ class Installation:
     service_users: tuple[str, ...] = ()
     """Users who may write the annotations that only dray writes."""
     scheduler_names: tuple[str, ...] = DEFAULT_SCHEDULER_NAMES
-    """``schedulerName`` of pods that are dray's to schedule, with GPUs or without."""
+    """``schedulerName`` of pods that dray schedules, with GPUs or without."""
     gpu_resources: tuple[str, ...] = ()
-    """Resources of containers that mean whole GPUs of dray."""
+    """Container resources that mean whole GPUs of dray."""
     device_plugin: bool = False
-    """Whether node-agents are device plugins, too, so that pods can get GPUs without claims."""
+    """Whether node-agents are also device plugins, so that pods can get GPUs without claims."""
 
     @property
     def acts_for_volcano(self) -> bool:
-        """Whether Volcano is absent, and dray checks its objects."""
+        """Whether Volcano is absent and dray checks Volcano's objects instead."""
         return VOLCANO_SCHEDULER in self.scheduler_names
 
 
@@ -124,7 +124,7 @@ class _Resolver:
         return pool
 
     def _refuse(self, error: str, *depends_on: Lookup) -> None:
-        """Add an error that depends on observed objects; unresolved until they were looked up."""
+        """Add an error that depends on observed objects; they are unresolved until looked up."""
         self.found.unresolved.extend(
             lookup for lookup in depends_on if lookup not in self.view.asked
         )
@@ -205,7 +205,7 @@ class _Resolver:
         elif asked is False and pool.owner == OWNER_KUBE_SCHEDULER:
             self._refuse(
                 f'annotation {DRA_ENABLED} is "false", but GPUPool "{pool.name}" is owned by '
-                "kube-scheduler (spec.owner), which gives GPUs to claims alone: leave the "
+                "kube-scheduler (spec.owner), which gives GPUs only to claims: leave the "
                 "annotation out, or name a pool that dray owns",
                 lookup,
             )

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 _PREFIX: Final = "tensor-fusion-"
 _FILLED: Final = ("priority", "preemptionPolicy")
-"""Filled by the API server from the default class before the webhook is called; it refuses values
-that differ from those of the class."""
+"""The API server fills these fields from the default class before it calls the webhook, and refuses
+values that differ from those of the class."""
 
 
 def class_of(qos: str, classes: Container[str]) -> str:

@@ -49,7 +49,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _concerned(scheduler_names: Sequence[str]) -> str:
-    """Pods with annotations of dray, or that name a scheduler of dray; no others reach the
+    """Pods that have annotations of dray or name one of its schedulers; no others reach the
     webhook."""
     scheduler = "object.spec.schedulerName"
     named = f"has({scheduler}) && {scheduler} in {_listed(scheduler_names)}"
@@ -83,12 +83,12 @@ _WRITTEN_CHANGED = " || ".join(
 )
 """Other updates, such as a lifted gate or a new image, do not concern the webhook."""
 _NOT_ADMITTED = f'{_ANNOTATED} && !("{SHAPE}" in object.metadata.annotations)'
-"""Annotations that a later mutating webhook added: dray's was not called, because there were none
-yet, and ``reinvocationPolicy`` only repeats calls."""
+"""A later mutating webhook added these annotations. dray's webhook was not called before, because
+there were none yet, and ``reinvocationPolicy`` only repeats calls."""
 
 
 def _requests(spec: str) -> str:
-    """The requests of a claim. The server writes null where there are none."""
+    """The requests of a claim. The server writes null if there are none."""
     path = f"{spec}.devices.requests"
     return f"(has({spec}.devices) && has({path}) && type({path}) == list ? {path} : [])"
 
@@ -132,7 +132,7 @@ _TEMPLATE_CHANGED = (
 )
 """Scaling and other updates of a workload do not concern the webhook."""
 _NOT_OWNED = "!has(object.metadata.ownerReferences)"
-"""Jobs of a CronJob are its controller's, who reads no warnings."""
+"""A CronJob's controller creates its Jobs, and reads no warnings."""
 _WARNING_TIMEOUT_S = 1
 """A warning is not worth a longer wait."""
 
@@ -150,7 +150,7 @@ def _tolerating(spec: str) -> str:
 
 _LABELLED = f'has(object.metadata.labels) && "{POOL_LABEL}" in object.metadata.labels'
 _DRAYS_CLAIM = f"({_OUR_CLAIM}) || ({_LABELLED})"
-"""What dray allocates: claims of its class, and of any class in one of its pools."""
+"""The claims that dray allocates: those of its class, and those of any class in its pools."""
 _FOREIGN_CLAIM = f"!({_DRAYS_CLAIM})"
 _NOT_INSTALLED = f'request.namespace != "{DRAY_NAMESPACE}"'
 """The base template of an installation is created before its webhook runs."""
@@ -287,7 +287,7 @@ def _mutating(
 
 
 def _validating(endpoint: _Endpoint) -> list[dict[str, Any]]:
-    """Checks after all mutating webhooks."""
+    """Checks that run after all mutating webhooks."""
     tolerating_claim = {"strange": _FOREIGN_CLAIM, "tolerating": _TOLERATING_CLAIM}
     template = {"our-class": _OUR_TEMPLATE, "not-installed": _NOT_INSTALLED}
     tolerating_template = {"strange": f"!({_OUR_TEMPLATE})", "tolerating": _TOLERATING_TEMPLATE}
@@ -355,7 +355,7 @@ def _volcano_is_absent(scheduler_names: Sequence[str]) -> str:
 
 
 def _groups(endpoint: _Endpoint, scheduler_names: Sequence[str]) -> list[dict[str, Any]]:
-    """Volcano's rules. While the webhook is away, the status alone tells what is wrong."""
+    """Volcano's rules. While the webhook is unavailable, only the status shows what is wrong."""
     kinds = (
         (POD_GROUPS, ("CREATE", "UPDATE"), "Namespaced"),
         (QUEUES, ("CREATE", "UPDATE", "DELETE"), "Cluster"),

@@ -40,7 +40,8 @@ class ApiFeatures:
     shares_devices: bool = True
     """DRAConsumableCapacity: capacity requests are kept; otherwise claims take whole devices."""
     counts_shareable_devices: bool = True
-    """Otherwise N GPUs are N requests of one device each, with a distinctAttribute on uuid."""
+    """Whether one request can ask for N shareable devices. Otherwise N GPUs are N requests of one
+    device each, with a distinctAttribute on uuid."""
     language: Environment = DEFAULT_LANGUAGE
     """The CEL environment for new objects."""
 

@@ -100,8 +100,8 @@ class AdmissionAnswer:
     """The webhook's decision.
 
     ``unresolved`` are objects that the answer depends on: look them up and decide again.
-    ``requested`` is the event to publish, unless the request was a dry run, and ``derive`` the
-    template to ask for before.
+    ``requested`` is the event to publish, unless the request was a dry run. ``derive`` is the
+    template to ask for before that.
     """
 
     allowed: bool = True

@@ -1,6 +1,6 @@
-"""Admission of pods without GPUs that name a scheduler of dray, or are in a group.
+"""Admission of pods without GPUs that name one of dray's schedulers, or are in a group.
 
-kube-scheduler places them. Those of a group wait at dray's gate until the group starts.
+kube-scheduler places them. Pods of a group wait at dray's gate until the group starts.
 """
 
 import copy
@@ -44,7 +44,7 @@ def admit_rider(
     group = join_group(pod, findings)
     scheduler = (pod.get("spec") or {}).get("schedulerName") or DEFAULT_SCHEDULER
     if scheduler not in (DEFAULT_SCHEDULER, *installation.scheduler_names):
-        # Another scheduler's; it may know the group, too.
+        # Another scheduler places the pod; it may also know the group.
         patched = without_forged(pod)
         return AdmissionAnswer(
             patch=tuple(difference(pod, patched)), warnings=tuple(findings.warnings)
@@ -62,7 +62,8 @@ def admit_rider(
 
 
 def without_forged(pod: Object) -> Object:
-    """The pod without what dray writes on other pods: it would make a template of a shape."""
+    """The pod without annotations that only dray writes: dray would make a template from a forged
+    shape."""
     patched = copy.deepcopy(pod)
     for name in (*NEVER_ON_CREATED_PODS, SHAPE):
         ((patched.get("metadata") or {}).get("annotations") or {}).pop(name, None)

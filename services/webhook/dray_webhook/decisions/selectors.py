@@ -27,7 +27,7 @@ class PodSelectors:
 
 
 def selectors_of(asked: GpuRequest, pool: str, environment: Environment) -> PodSelectors:
-    """One generated selector; if the pod has an expression, the pool's selector and that.
+    """One generated selector. If the pod has an expression: the pool's selector and the expression.
 
     ``environment`` is the server's, for new expressions.
 
@@ -51,8 +51,8 @@ def selectors_of(asked: GpuRequest, pool: str, environment: Environment) -> PodS
 
 @lru_cache(maxsize=1024)
 def _translated(expression: str, environment: Environment) -> Translation:
-    """The valid form. Cached: pods of a Deployment repeat theirs, and translation takes
-    milliseconds.
+    """The valid form. Cached, because pods of a Deployment repeat their expression, and translation
+    takes milliseconds.
 
     Raises:
         UnusableExpressionError: as ``selectors_of``.

@@ -43,7 +43,7 @@ from dray_webhook.decisions.selectors import refusal
 Object = dict[str, Any]
 GENERATOR_VERSION = "2"
 _GENERATOR_LABEL = PREFIX + "shape-version"
-"""Label of derived claims: the version of the rules of their shape."""
+"""Label of derived claims: the version of the rules that made their shape."""
 _OWNER_TAINT_OF_DEVICES = Taint(OWNER_TAINT, OWNER_DRAY)
 _MAX_ENTRIES = 32
 """Requests, constraints and config entries of a claim, selectors of a request (types.go)."""

@@ -37,7 +37,7 @@ READ_FACTS: tuple[type[Fact], ...] = (
 """The facts that a view is built from."""
 
 DEFAULT_POOL = Lookup(kind="pool", name="")
-"""Asks for the default pool, by whatever name."""
+"""Asks for the default pool, whatever its name is."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -45,7 +45,8 @@ _MINOR = re.compile(r"v?(\d+)\.(\d+)")
 
 
 class Overlay(MutableMapping[K, V]):
-    """A map, with changes that it does not get itself; making it costs the same for any size."""
+    """A map with changes that leave the map itself as it is. Its creation costs the same for maps
+    of any size."""
 
     def __init__(self, of: Mapping[K, V]) -> None:
         self._of = of
@@ -93,7 +94,7 @@ class View:
     position: int = 0
     """Sequence of the last fact applied."""
     caught_up: bool = False
-    """Whether no further fact was pending after it."""
+    """Whether no further fact was pending after that fact."""
     asked: frozenset[Lookup] = frozenset()
     """What was looked up already: an answer that depends on it is final."""
     unanswered: Mapping[Lookup, str] = field(default_factory=dict)
@@ -103,7 +104,7 @@ class View:
     queue_names: Mapping[Lookup, str] = field(default_factory=dict)
     """The queues that namespaces name, by look-up."""
     group_resources: Mapping[Lookup, tuple[str, ...]] = field(default_factory=dict)
-    """The resources in ``minResources`` of PodGroups of Volcano, by look-up."""
+    """The resources in ``minResources`` of Volcano PodGroups, by look-up."""
     uses: Mapping[Lookup, int] = field(default_factory=dict)
     """How many pods hold devices of a pool, by look-up."""
 

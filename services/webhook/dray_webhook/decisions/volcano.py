@@ -1,4 +1,4 @@
-"""Volcano's admission rules for PodGroups and Queues, where Volcano is absent.
+"""Volcano's admission rules for PodGroups and Queues, for clusters without Volcano.
 
 Sources: ``pkg/webhooks/admission/{podgroups,queues}`` of Volcano 1.15.
 """
@@ -40,12 +40,12 @@ def validate_group(
     is_queue = request.kind.kind == QUEUES.kind
     group = request.object or {}
     if not is_queue and request.operation != "DELETE":
-        # It may have been created a moment ago.
+        # The queue may have been created a moment ago.
         question = Lookup(kind="queue", name=_queue_of(group))
         if question.name not in view.queues and question not in view.asked:
             return AdmissionAnswer(unresolved=(question,))
         if question in view.unanswered:
-            return AdmissionAnswer()  # Its status will tell.
+            return AdmissionAnswer()  # The group's status will show a missing queue.
     if request.operation == "DELETE":
         errors = list(_deletion(request.name, view)) if is_queue else []
     elif is_queue:
@@ -59,7 +59,7 @@ def validate_group(
 
 
 def _warnings(group: Object) -> tuple[str, ...]:
-    """What is odd about a PodGroup, and does not refuse it."""
+    """Warnings about a PodGroup that are no reason to refuse it."""
     text = annotations_of(group).get(GANG_TIMEOUT)
     try:
         return short_timeout(parse_duration(str(text or "")))
@@ -70,7 +70,7 @@ def _warnings(group: Object) -> tuple[str, ...]:
 def mutate_group(
     request: AdmissionRequest, view: View, installation: Installation
 ) -> AdmissionAnswer:
-    """The answer of /mutate-groups: a PodGroup that names no queue joins that of its namespace."""
+    """The answer of /mutate-groups: a PodGroup without a queue joins its namespace's queue."""
     group = request.object or {}
     if not installation.acts_for_volcano or _queue_of(group) != DEFAULT_QUEUE:
         return AdmissionAnswer()
@@ -98,7 +98,7 @@ def _pod_group(obj: Object, before: Object | None, view: View) -> Iterator[str]:
         yield from _joined(queue, view)
     if (least := int(spec.get("minMember") or 0)) > MAX_MEMBERS:
         yield (
-            f"spec.minMember is {least}, and {MAX_MEMBERS} pods at most are decided together: "
+            f"spec.minMember is {least}, but at most {MAX_MEMBERS} pods are decided together: "
             "make several groups, or lower it"
         )
     for task, number in (spec.get("minTaskMember") or {}).items():
@@ -165,7 +165,7 @@ def _shares(queue: GroupQueue) -> Iterator[str]:
 
 
 def _place(queue: GroupQueue, view: View) -> Iterator[str]:
-    """The queue above it exists, and has as much as its children together."""
+    """The parent queue exists, and has at least as much as its children together."""
     if queue.name == _ROOT_QUEUE or not queue.parent:
         return
     above = {queue.name}

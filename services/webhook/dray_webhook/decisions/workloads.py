@@ -1,4 +1,4 @@
-"""Warns of pod templates of workloads whose pods would be refused; nothing is refused."""
+"""Warns of workloads whose pods would be refused; never refuses a workload."""
 
 from dray_webhook.decisions.injection import AdmissionIds
 from dray_webhook.decisions.pods import admit_pod
@@ -10,9 +10,9 @@ from dray_webhook.decisions.view import View
 def validate_workload(
     request: AdmissionRequest, view: View, installation: Installation, ids: AdmissionIds
 ) -> AdmissionAnswer:
-    """The answer of /validate-workloads: the errors of its pods as warnings.
+    """The answer of /validate-workloads: the errors of the workload's pods, as warnings.
 
-    Objects that the pods need may be created later, so the errors are those of now.
+    The errors describe the present state: objects that the pods need may be created later.
     """
     pod = _owned(_pod_template(request.object or {}), request)
     creation = {"object": pod, "old_object": None, "operation": "CREATE"}
@@ -39,7 +39,7 @@ def _owned(pod: Object, request: AdmissionRequest) -> Object:
 
 
 def _pod_template(workload: Object) -> Object:
-    """The template of a workload's pods; a CronJob has it in its Job's."""
+    """The template of a workload's pods; a CronJob has it in its Job template."""
     spec: Object = workload.get("spec") or {}
     job: Object = (spec.get("jobTemplate") or {}).get("spec") or {}
     template: Object = spec.get("template") or job.get("template") or {}

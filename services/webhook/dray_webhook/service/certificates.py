@@ -35,12 +35,12 @@ class Certificates:
     key: Path
 
     def read(self) -> Issued:
-        """What they hold now. Raises OSError."""
+        """The files' content now. Raises OSError."""
         return Issued(self.ca.read_bytes(), self.certificate.read_bytes(), self.key.read_bytes())
 
 
 _LOCAL_NAMES = ("127.0.0.1", "localhost")
-"""Names that certificates which are made here have in addition."""
+"""Additional names of certificates that are created here."""
 
 
 def ensure_certificates(folder: Path, names: Sequence[str]) -> Certificates:

@@ -12,9 +12,10 @@ from dray.bus.ports import Bus, BusUnavailableError
 from dray.messages.rpc import Derive, DeriveReply
 
 _KNOWN_S: Final = 30.0
-"""How long a template counts as made: half as long as an unused one is kept at least."""
+"""How long a template is assumed to exist: half the minimum time for which an unused template is
+kept."""
 _REST_S: Final = 5.0
-"""How long nothing is asked about a template after a failure."""
+"""How long a template is not asked for again after a failure."""
 _MOST_KNOWN: Final = 10_000
 _REPLY = msgspec.json.Decoder(DeriveReply)
 TemplateName = tuple[str, str]
@@ -22,8 +23,8 @@ TemplateName = tuple[str, str]
 
 
 class DerivedTemplates:
-    """The templates that exist, as far as this process has asked. Without an answer in time the
-    pod is still admitted: the claim-controller makes the template when it sees the pod."""
+    """The templates that this process has asked for. Without an answer in time the pod is still
+    admitted: the claim-controller makes the template when it sees the pod."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus

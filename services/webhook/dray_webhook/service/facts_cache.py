@@ -78,7 +78,8 @@ class FactsCache:
     async def look_up(
         self, unresolved: Sequence[Lookup], *, timeout_s: float
     ) -> dict[Lookup, LookupReply]:
-        """The state of each look-up in the API server; ``error`` if unknown in time."""
+        """The state of each look-up's object in the API server; ``error`` if there is no answer in
+        time."""
         replies = await asyncio.gather(*(self._ask(lookup, timeout_s) for lookup in unresolved))
         return dict(zip(unresolved, replies, strict=True))
 

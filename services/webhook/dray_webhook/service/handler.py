@@ -60,7 +60,7 @@ class AdmissionHandler:
         self._templates = templates
 
     async def mutate_pod(self, request: AdmissionRequest, *, timeout_s: float) -> AdmissionAnswer:
-        """The answer for a pod; if it is unresolved at first, after bounded look-ups."""
+        """The answer for a pod, after bounded look-ups if it is unresolved at first."""
         started = time.monotonic()
         view = self._cache.view
         if not view.synced:
@@ -95,7 +95,7 @@ class AdmissionHandler:
             known.update(await self._cache.look_up(answer.unresolved, timeout_s=left_s))
             view = self._cache.view.with_answers(known)
             answer = decide(path, request, view, self._installation, ids)
-        # Recordings have the pods of a workload, whose answers decide.
+        # Only the answers for a workload's pods decide; those are recorded.
         if self._recorder is not None and path != VALIDATE_WORKLOAD:
             created = self._cache.facts_created
             self._recorder.record(
@@ -112,14 +112,14 @@ class AdmissionHandler:
         return await self._decide(VALIDATE_POOL, request, self._cache.view, ids, until)
 
     async def mutate_group(self, request: AdmissionRequest, *, timeout_s: float) -> AdmissionAnswer:
-        """The answer for a PodGroup of Volcano, after one bounded look-up; never a denial."""
+        """The answer for a Volcano PodGroup, after one bounded look-up; never a denial."""
         return await self._decide_on_group(MUTATE_GROUP, request, timeout_s)
 
     async def validate_group(
         self, request: AdmissionRequest, *, timeout_s: float
     ) -> AdmissionAnswer:
-        """The answer for a PodGroup or Queue of Volcano; a denial only after one bounded look-up.
-        Before the facts are known nothing is denied."""
+        """The answer for a Volcano PodGroup or Queue; a denial only after one bounded look-up.
+        Nothing is denied before the facts are known."""
         return await self._decide_on_group(VALIDATE_GROUP, request, timeout_s)
 
     async def _decide_on_group(

@@ -37,7 +37,7 @@ class ReviewRecorder:
         path: str = MUTATE_POD,
         facts_created: str = "",
     ) -> None:
-        """Queue it for publication; the answer does not wait."""
+        """Queue the review for publication; the answer does not wait for it."""
         reviewed = Reviewed(
             instance=self._instance,
             uid=request.uid,
@@ -68,7 +68,7 @@ def _redacted(request: AdmissionRequest, path: str) -> AdmissionRequest:
 
 def replay_answer(reviewed: Reviewed, view: View) -> AdmissionAnswer:
     """The answer of this version; ``view`` has the same facts applied. It is ``unresolved`` if this
-    version looks up what the recording one did not.
+    version needs a look-up that the recording version did not make.
 
     Raises:
         KeyError: a path that this version does not know.

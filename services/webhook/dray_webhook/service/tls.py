@@ -1,4 +1,4 @@
-"""The TLS of the HTTPS server, which follows its certificates' files without a restart."""
+"""TLS for the HTTPS server; changed certificate files are loaded without a restart."""
 
 import asyncio
 import datetime
@@ -31,7 +31,7 @@ class ServerTls:
 
     @property
     def problem(self) -> str | None:
-        """What an administrator must do something about, or None."""
+        """The problem that an administrator must solve, or None."""
         return self.problem_at(datetime.datetime.now(datetime.UTC))
 
     def problem_at(self, now: datetime.datetime) -> str | None:
@@ -53,7 +53,7 @@ class ServerTls:
         logged = None
         while True:
             self.reload()
-            # Not the days that are left, or each day would be logged.
+            # Without the days that are left: they would cause a log line each day.
             if (state := (self._refused, self.expires_at, bool(self.problem))) != logged:
                 logged = state
                 if found := self.problem:
@@ -61,7 +61,7 @@ class ServerTls:
             await asyncio.sleep(_LOOK_S)
 
     def reload(self) -> None:
-        """Load the files if they have changed and can be used; else what was loaded stays."""
+        """Load the files if they have changed and can be used; else the loaded ones stay."""
         try:
             found = self._files.read()
             if found == self._held:
@@ -77,9 +77,9 @@ class ServerTls:
         self._refused = f"the new {self._files.certificate} {wrong}; replace it" if wrong else ""
 
     def _load(self, issued: Issued) -> ssl.SSLContext:
-        """A context of its own: one that failed to load a certificate has lost its old one.
+        """A new context: a context that fails to load a certificate loses its old one.
 
-        Raises OSError, ssl.SSLError among them.
+        Raises OSError, including ssl.SSLError.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -1,1 +1,1 @@
-"""The static check: the type of every node, the overload of every call, what is refused."""
+"""The static check: the type of every node, the overload of every call, and refusals."""

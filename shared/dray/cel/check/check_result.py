@@ -16,11 +16,11 @@ LITERAL_TYPES: Final = {
     **{t.name: t for t in (BOOL, types.INT, types.UINT, types.DOUBLE, types.STRING, types.BYTES)},
 }
 Elements = list[tuple[Type, SourceLocation]]
-"""The type of each element, and where it stands."""
+"""The type and position of each element."""
 
 
 class Literals:
-    """The calls, keys and aggregate literals met; ``exempt`` > 0 inside ``format``."""
+    """The calls, keys and aggregate literals found so far; ``exempt`` > 0 inside ``format``."""
 
     __slots__ = ("calls", "exempt", "keys", "lists", "maps", "variables")
 
@@ -32,7 +32,7 @@ class Literals:
         """Uses of variables that may hold a type."""
         self.lists: list[Elements] = []
         self.maps: list[Elements] = []
-        """The keys of one, or its values."""
+        """Each entry is the keys, or the values, of one map."""
         self.exempt = 0
 
     @property
@@ -41,19 +41,19 @@ class Literals:
         return bool(self.calls or self.lists or self.maps)
 
     def add_list(self, elements: Elements) -> None:
-        """Elements that must have one type."""
+        """Add elements that must have one type."""
         if len(elements) > 1 and not self.exempt:
             self.lists.append(elements)
 
     def add_map(self, keys: Elements, values: Elements) -> None:
-        """Keys that must have one type, and values that must."""
+        """Add keys that must have one type, and values that must have one type."""
         if len(keys) > 1 and not self.exempt:
             self.maps += (keys, values)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedExpr:
-    """A tree that passed the check, and what the check found out."""
+    """A tree that passed the check, and the results of the check."""
 
     root: Expr
     source: str
@@ -66,26 +66,26 @@ class CheckedExpr:
     literals: Literals = field(repr=False, compare=False)
 
     def type_of(self, node: SyntaxNode) -> Type:
-        """The type of a node of this tree, or of an expansion; without variables."""
+        """The type, without variables, of a node of this tree or of an expansion."""
         if isinstance(node, tree.Literal):
             return LITERAL_TYPES[node.kind]
         return self._known.closed(self._types[id(node)])
 
     def is_visited(self, node: SyntaxNode) -> bool:
-        """Whether ``node`` is an expression by itself, and not part of a dotted name."""
+        """Whether ``node`` is an expression by itself, not part of a dotted name."""
         return id(node) in self._types or isinstance(node, tree.Literal)
 
     def closed(self, found: Type) -> Type:
-        """A type met in the check with its variables replaced, unknown ones by dyn."""
+        """A type found in the check, with its variables replaced; unknown ones become dyn."""
         return self._known.closed(found)
 
     def overloads_of(self, node: SyntaxNode) -> tuple[str, ...]:
         """cel-go's names of the overloads that a call, operator or index can dispatch to.
 
-        One where the types tell; more where an operand is dynamic; none for other nodes.
+        One if the types determine it; more if an operand is dynamic; none for other nodes.
         """
         return self._overloads.get(id(node), ())
 
     def expansion_of(self, node: tree.Macro | tree.Bind) -> Core:
-        """What a macro stands for; its nodes have types and overloads of their own."""
+        """The expansion of a macro. Its nodes have types and overloads of their own."""
         return self._expansions[id(node)]

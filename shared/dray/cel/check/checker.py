@@ -1,7 +1,7 @@
-"""The rules of the check: what type each kind of node has, given those below it.
+"""The rules of the check: the type of each kind of node, from the types of the nodes below it.
 
-They are those of cel-go's checker. An error does not end the check, so that the first one in the
-text can be reported.
+They are the rules of cel-go's checker. An error does not end the check, so that the first error in
+the text can be reported.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -54,7 +54,7 @@ class Checker:
         self.literals = Literals()
 
     def type_of(self, node: Core) -> Type:
-        """The type of ``node``, in which variables may still be open."""
+        """The type of ``node``. Its variables may still be open."""
         if node.__class__ is tree.Literal:
             return LITERAL_TYPES[node.kind]
         found = self.types[id(node)] = _RULES[node.__class__](self, node)
@@ -198,7 +198,7 @@ class Checker:
         return joined or self.known.fresh()
 
     def _join(self, before: Type | None, found: Type) -> Type:
-        """The type of elements so far; mixed ones are refused later, where that is due."""
+        """The type of the elements so far. If mixed types must be refused, that happens later."""
         if before is None:
             return found
         return types.join(before, found) if self.known.assign((before,), (found,)) else DYN
@@ -280,7 +280,7 @@ class Checker:
         of_variables = (single,) if len(node.variables) == 1 else (key, value)
         return dict(zip(node.variables, of_variables, strict=True))
 
-    # Overloads, and what is refused.
+    # Overloads and refusals.
 
     def refuse(
         self, reason: str, place: SourceLocation, name: str = "", known: Iterable[str] = ()
@@ -337,7 +337,7 @@ _RULES: Final[dict[type, Callable[[Checker, Any], Type]]] = {
 
 
 def _qualified(node: Expr) -> str:
-    """``a.b.c`` where the node is such a name; empty if it is something else."""
+    """``a.b.c`` if the node is such a name; empty for other nodes."""
     parts = list[str]()
     while isinstance(node, tree.Select) and not node.optional:
         parts.append(node.field)
@@ -348,9 +348,9 @@ def _qualified(node: Expr) -> str:
 
 
 def _elements_of(found: Type) -> tuple[Type, Type, Type] | None:
-    """Types of key, value and single variable of a loop over ``found``; None if none is.
+    """Types of key, value and single variable of a loop over ``found``; None if it has no loop.
 
-    A list's keys are its indexes. The value of an attribute (*any*) can't be looped over.
+    A list's keys are its indexes. A loop over the value of an attribute (*any*) is not possible.
     """
     if found.kind == "list":
         return types.INT, found.parameters[0], found.parameters[0]

@@ -1,7 +1,7 @@
 """Values that do not depend on a device: they cost nothing, because Kubernetes computes them once.
 
-Literals, names of types, lists and maps of such values, and conversions of one such value. Only
-these, and that nothing is in ``[]``: Kubernetes does not compute ``1 + 1`` before either.
+These are only literals, names of types, lists and maps of constants, conversions of one constant,
+and ``x in []``, which is false. Kubernetes does not compute ``1 + 1`` in advance, either.
 """
 
 from typing import Final
@@ -28,7 +28,7 @@ class Unknown(Exception):
 
 
 def constant(node: Expr, hidden: frozenset[str] = frozenset()) -> Value:
-    """The value of ``node``; ``hidden`` are variables whose names types have as well.
+    """The value of ``node``. ``hidden``: variables that have the same name as a type.
 
     Raises:
         Unknown: it is not a constant, or computing it fails.
@@ -53,7 +53,7 @@ def constant(node: Expr, hidden: frozenset[str] = frozenset()) -> Value:
 
 
 def is_constant(node: Expr, hidden: frozenset[str] = frozenset()) -> bool:
-    """Whether ``node`` has a value that is known before any device is."""
+    """Whether the value of ``node`` is known without a device."""
     try:
         constant(node, hidden)
     except Unknown:

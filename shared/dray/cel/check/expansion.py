@@ -1,4 +1,4 @@
-"""Macros as cel-go expands them: the loops and calls that are checked and whose cost counts."""
+"""Macros as cel-go expands them: the check and the cost apply to these loops and calls."""
 
 from typing import Final
 
@@ -12,9 +12,9 @@ _SORTED: Final = "@__sortBy_input__"
 
 
 class Fold(SyntaxNode, frozen=True, eq=False):
-    """A loop over ``range`` that starts with ``start`` and, while ``condition``, takes ``step``.
+    """A loop over ``range``: begins with ``start``, and does ``step`` while ``condition`` is true.
 
-    With an empty range and a condition of false it only binds: ``accumulator`` is ``start``.
+    With an empty range and the condition false it only binds ``accumulator`` to ``start``.
     """
 
     range: "Core"
@@ -32,17 +32,17 @@ class Fold(SyntaxNode, frozen=True, eq=False):
 
 
 class Repeat(SyntaxNode, frozen=True, eq=False):
-    """The same expression once more, evaluated again."""
+    """Another use of the same expression, which is evaluated again."""
 
     node: Expr
 
 
 Core = Expr | Fold | Repeat
-"""An expression in whose expansions loops stand for macros."""
+"""An expression, or a loop or repetition in an expanded macro."""
 
 
 def expanded(node: tree.Macro | tree.Bind) -> Core:
-    """What a macro stands for. All that it adds stands where the macro's bracket stands."""
+    """The expansion of a macro. All nodes that it adds have the position of the macro's bracket."""
     return _Expansion(node.place).of(node)
 
 

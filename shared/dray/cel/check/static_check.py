@@ -1,7 +1,7 @@
 """The static check of an expression: the type of every node and the overloads of every call.
 
 The rules are those of cel-go with the options that Kubernetes sets: aggregate literals are
-homogeneous, numbers of different kinds compare.
+homogeneous, and numbers of different kinds can be compared.
 """
 
 from dray.cel.check.check_result import CheckedExpr
@@ -15,7 +15,7 @@ from dray.cel.types.device_types import result_types
 
 
 def _refused_variables(checked: CheckedExpr) -> list[CompileIssue]:
-    """Variables that hold types: cel-go takes their names for names of types, which they aren't."""
+    """Variables that hold types: cel-go wrongly takes their names for names of types."""
     return [
         CompileIssue(
             f"program instantiation failed: reference to undefined type: {name}", node.place
@@ -27,7 +27,7 @@ def _refused_variables(checked: CheckedExpr) -> list[CompileIssue]:
 
 
 def check(root: Expr, source: str, environment: Environment = DEFAULT) -> CheckedExpr:
-    """Check ``root``, parsed from ``source``; any result type will do.
+    """Check ``root``, parsed from ``source``. The result may have any type.
 
     Raises:
         CelTypeError: undeclared name, unknown field, no matching overload, bad literal.

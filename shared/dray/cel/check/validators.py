@@ -1,9 +1,9 @@
-"""What Kubernetes refuses of an expression after its types fit.
+"""What Kubernetes refuses in an expression although its types fit.
 
-cel-go's validators refuse literals: durations, timestamps and patterns, calls of ``format`` on a
-literal, and lists and maps whose elements differ in type, also where one of them is dynamic. When
-cel-go makes a program, it computes conversions of constants and compiles their patterns: what
-fails then is refused at admission, before any device is looked at.
+cel-go's validators refuse bad literals: durations, timestamps and patterns, calls of ``format`` on
+a literal, and lists and maps whose elements differ in type, even if one element is dynamic. When
+cel-go makes a program, it converts constants and compiles constant patterns. If that fails, the
+expression is refused at admission, before any device is examined.
 """
 
 import itertools
@@ -41,13 +41,13 @@ def validate(checked: CheckedExpr, literals: Literals) -> None:
 
     Raises:
         CelTypeError: the first of them, with the others.
-        CelUnsupportedError: a function of patterns, where no RE2 is installed.
+        CelUnsupportedError: the expression uses patterns, and no RE2 is installed.
     """
     for call in literals.calls:
         _demand_engine(call)
     refused = [issue for call in literals.calls for issue in _in_call(checked, call)]
     for elements in literals.lists:
-        refused += itertools.islice(_mixed(checked, elements), 1)  # as Kubernetes does, oddly
+        refused += itertools.islice(_mixed(checked, elements), 1)  # Kubernetes oddly does the same
     for elements in literals.maps:
         refused += _mixed(checked, elements)
     if refused:
@@ -55,7 +55,7 @@ def validate(checked: CheckedExpr, literals: Literals) -> None:
 
 
 def _demand_engine(call: tree.Call) -> None:
-    """Without an RE2, patterns are refused rather than guessed at."""
+    """Refuse patterns if no RE2 is installed, instead of guessing their meaning."""
     if call.function not in _PATTERNS:
         return
     if not is_installed():
@@ -101,7 +101,7 @@ def _is_timestamp(argument: tree.Literal) -> bool:
 
 
 def _is_pattern(argument: tree.Literal) -> bool:
-    """cel-go looks at the first argument, which for ``matches(text, pattern)`` is the text."""
+    """cel-go checks the first argument. For ``matches(text, pattern)`` that is the text."""
     try:
         return not isinstance(argument.value, str) or bool(compiled(argument.value))
     except PatternError:
@@ -116,15 +116,15 @@ _VALID: Final[dict[str, Callable[[tree.Literal], bool]]] = {
 
 
 def refused_constants(literals: Literals) -> list[CompileIssue]:
-    """What would fail on every device, such as ``uint(-1)`` or ``x.matches('[')``."""
+    """Expressions that would fail on every device, such as ``uint(-1)`` or ``x.matches('[')``."""
     folder = _Folder()
-    # Inner calls stand behind outer ones, so that no call is computed twice.
+    # Inner calls come after outer ones in the list. In reverse order, no call is computed twice.
     found = [issue for call in reversed(literals.calls) for issue in folder.of(call)]
     return found + [issue for key in literals.keys for issue in _in_key(key)]
 
 
 class _Folder:
-    """Computes conversions from the inside, each once."""
+    """Computes each conversion once, inner ones first."""
 
     def __init__(self) -> None:
         self._values: dict[int, Value] = {}
@@ -169,7 +169,7 @@ def _compile(argument: Expr) -> None:
 
 
 def _in_key(key: Expr) -> Iterator[CompileIssue]:
-    """A constant by which nothing can be indexed."""
+    """A constant that can't be a key or an index."""
     try:
         kind = type(constant(key)).__name__
     except Unknown:
@@ -206,7 +206,7 @@ _MEANT_FOR: Final = {
 
 
 def _check_format(checked: CheckedExpr, call: tree.Call) -> CompileIssue | None:
-    """What is wrong with a format whose text and list of arguments are both literals."""
+    """The error in a format whose text and list of arguments are both literals."""
     target, values = call.target, call.arguments[0]
     if not (isinstance(target, tree.Literal) and isinstance(target.value, str)):
         return None
@@ -257,7 +257,7 @@ def _in_clause(
 
 
 def _unfit(checked: CheckedExpr, node: Expr, kinds: tuple[str, ...], *, deep: bool) -> Expr | None:
-    """The node, or one inside it, whose type the clause can't write."""
+    """The node, or a node inside it, whose type the clause can't format."""
     found = checked.type_of(node)
     if found.kind != "dyn" and found.kind not in kinds:
         return node

@@ -1,1 +1,1 @@
-"""The cost of an expression at worst, as the API server estimates it at admission."""
+"""The worst-case cost of an expression, as the API server estimates it at admission."""

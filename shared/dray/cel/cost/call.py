@@ -8,13 +8,13 @@ from dray.cel.syntax.tree import SyntaxNode
 from dray.cel.types.types import Type
 
 TENTH: Final = 0.1
-"""A character's share of a traversal."""
+"""The cost per character of a traversal."""
 QUARTER: Final = 0.25
-"""A character's share of a regular expression."""
+"""The cost per character of a regular expression."""
 
 
 class Sized(NamedTuple):
-    """An operand: its node, its type, its size if that is known, and its place."""
+    """An operand: its node, its type, its size if known, and its path."""
 
     node: SyntaxNode
     type: Type
@@ -27,7 +27,7 @@ class Sized(NamedTuple):
 
     @property
     def computed(self) -> SizeRange:
-        """The size without asking again what is declared of its place."""
+        """The size without looking up the declared size of its path."""
         return self.known or UNKNOWN
 
     @property
@@ -40,18 +40,18 @@ class Sized(NamedTuple):
 
 
 class EstimatedCall(NamedTuple):
-    """One call with one of its overloads."""
+    """One call, with one of its overloads."""
 
     function: str
     overload: str
     target: Sized | None
     arguments: tuple[Sized, ...]
     is_newest: bool = False
-    """Whether it is cel-go 0.29, which counts ``matches(text, pattern)`` as the method."""
+    """Whether cel-go is 0.29, which counts ``matches(text, pattern)`` like the method."""
 
 
 class Estimate(NamedTuple):
-    """The cost of the call itself, and the size of its result where the call says."""
+    """The cost of the call itself, and the size of its result if the rule gives it."""
 
     cost: SizeRange
     size: SizeRange | None = None
@@ -59,4 +59,4 @@ class Estimate(NamedTuple):
 
 UNIT: Final = Estimate(ONE)
 Rule = Callable[[EstimatedCall], Estimate | None]
-"""The cost of a call without that of its operands; None if the rule does not apply."""
+"""The cost of a call without the cost of its operands; None if the rule does not apply."""

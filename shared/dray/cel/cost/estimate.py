@@ -1,7 +1,7 @@
 """The static worst-case cost of an expression: the number by which Kubernetes admits it.
 
-What Kubernetes compares with its limit is cel-go's estimate, so this counts as cel-go counts,
-down to what looks odd: sizes wrap where Go's do, and paths share memory where Go's slices do.
+Kubernetes compares cel-go's estimate with its limit, so this counts as cel-go counts, even where
+that looks odd: sizes wrap around as in Go, and paths share memory as Go's slices do.
 """
 
 from collections.abc import Callable
@@ -42,12 +42,12 @@ class _Local(NamedTuple):
 
 
 def estimate(checked: CheckedExpr) -> int:
-    """The estimated cost at worst, in CEL's units; at most 2**64 - 1."""
+    """The estimated worst-case cost in CEL's units, at most 2**64 - 1."""
     return _Estimator(checked).cost(checked.root).high
 
 
 class _Estimator:
-    """One walk over one expression, with what it learned of each node."""
+    """One walk over one expression. It remembers what it learned about each node."""
 
     def __init__(self, checked: CheckedExpr) -> None:
         self._checked = checked
@@ -70,7 +70,7 @@ class _Estimator:
         self._costs[id(node)] = found
         return found
 
-    # What is known of a node.
+    # What is known about a node.
 
     def _type(self, node: SyntaxNode) -> Type:
         return self._checked.type_of(_meant(node))
@@ -122,7 +122,7 @@ class _Estimator:
         self._note(target, self._size(source), self._entries_of(source))
 
     def sized(self, node: SyntaxNode) -> Sized:
-        """What the cost of a call depends on of one of its operands."""
+        """The properties of an operand on which the cost of its call depends."""
         path = self._path(node)
         return Sized(_meant(node), self._type(node), self._size(node), lambda: path.steps)
 
@@ -320,7 +320,8 @@ def _meant(node: SyntaxNode) -> SyntaxNode:
 
 
 def _call_cost(call: EstimatedCall) -> Estimate:
-    """Kubernetes' rules, then those of cel-go's libraries and its own; operands cost extra."""
+    """The cost by the rules of Kubernetes, else of cel-go's libraries, else of cel-go itself. The
+    cost of the operands is not included."""
     for rules, key in (
         (BY_EXTENSION, call.overload),
         (BY_FUNCTION, call.function),

@@ -1,4 +1,4 @@
-"""What the libraries of cel-go say of calls, by the name of the overload."""
+"""The cost of calls by cel-go's libraries, by the name of the overload."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ def _listed(factor: float, size: SizeRange) -> Estimate:
 
 
 def _index_of(of: Sized, otherwise: int) -> int:
-    """The value of an int literal that is used as a count; below zero it counts as zero."""
+    """The value of an int literal that is used as a count. A negative value counts as zero."""
     node = of.node
     if isinstance(node, tree.Literal) and node.kind == "int" and isinstance(node.value, int):
         return max(0, node.value)

@@ -1,4 +1,4 @@
-"""What Kubernetes' own estimator says of calls, by the name of the function."""
+"""The cost of calls by Kubernetes' own estimator, by the name of the function."""
 
 from typing import Final
 
@@ -69,7 +69,7 @@ def _ratio(size: int, part: int) -> int:
     quotient = float(size) / float(part)
     whole = int(quotient)
     rounded = whole + (quotient > whole)
-    return rounded if rounded <= MOST else 1 << 63  # what amd64 makes of a float too large
+    return rounded if rounded <= MOST else 1 << 63  # amd64's result for a float that is too large
 
 
 def _split(call: EstimatedCall) -> Estimate | None:
@@ -147,7 +147,7 @@ def _validate(call: EstimatedCall) -> Estimate | None:
 
 
 def _equal(call: EstimatedCall) -> Estimate | None:
-    """Kubernetes' own types; most of them compare at constant cost."""
+    """Equality of Kubernetes' own types. Comparing most of them has a constant cost."""
     left, right = call.arguments
     kind = left.type
     if kind is not right.type:
@@ -163,7 +163,7 @@ def _equal(call: EstimatedCall) -> Estimate | None:
 
 
 def _includes(call: EstimatedCall) -> Estimate | None:
-    """A function of DRA in 1.36, and of Kubernetes' lists in 1.37."""
+    """A function of DRA in 1.36, and of Kubernetes' list library in 1.37."""
     if call.overload != "dra_includes_dyn_dyn":
         return _aggregate(call)
     return Estimate(SizeRange(0, _INCLUDED_AT_MOST)) if call.target is not None else None

@@ -1,6 +1,6 @@
-"""Sizes of values at worst: of literals, of containers, and what DRA declares of a device.
+"""Worst-case sizes of values: literals, containers, and the parts of a device as DRA declares them.
 
-Ranges are in unsigned 64 bits that stop at the largest, as cel-go counts.
+Ranges are unsigned 64-bit numbers that saturate at the maximum, as in cel-go.
 """
 
 import math
@@ -35,7 +35,7 @@ class SizeRange(NamedTuple):
 
 
 def fixed(value: int) -> SizeRange:
-    """Exactly ``value``, modulo 2**64 as Go computes."""
+    """Exactly ``value``, modulo 2**64 as in Go."""
     return SizeRange(value & MOST, value & MOST)
 
 
@@ -51,11 +51,11 @@ ZERO: Final = SizeRange(0, 0)
 ONE: Final = SizeRange(1, 1)
 UNKNOWN: Final = SizeRange(0, MOST)
 NOTHING_YET: Final = SizeRange(MOST, 0)
-"""What a union starts from."""
+"""The start of a union of ranges."""
 
 
 class Path:
-    """Steps from a variable: a Go slice, whose appends overwrite what another one appended."""
+    """Steps from a variable. As in a Go slice, an append may overwrite that of another path."""
 
     __slots__ = ("_length", "_memory", "_room")
 
@@ -63,7 +63,7 @@ class Path:
         self._memory, self._room, self._length = memory, room, length
 
     def to(self, step: str) -> "Path":
-        """This path extended by one step; shares the memory if it has room."""
+        """This path extended by one step. It shares the memory if there is room."""
         if self._length < self._room:
             memory, room = self._memory, self._room
         else:
@@ -111,17 +111,17 @@ _NAME_LENGTH: Final = 32
 _MOST_ENTRIES: Final = 32
 """``ResourceSliceMaxAttributesAndCapacitiesPerDevice``."""
 _VALUE_LENGTH: Final = 64
-"""``DeviceAttributeMaxValueLength``, also where attributes may be lists of up to 48 values."""
+"""``DeviceAttributeMaxValueLength``, even if attributes may be lists of up to 48 values."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A value's largest size, and the parts below it by the steps of a path."""
+    """The largest size of a value, and the parts below it by the steps of a path."""
 
     most: int
     steps: "dict[str, _Part]"
     names: "_Part | None" = None
-    """What any other name leads to."""
+    """The part for any other name."""
 
 
 _VALUE: Final = _Part(_VALUE_LENGTH, {})
@@ -144,7 +144,7 @@ _DEVICE: Final = _Part(
 
 
 def declared_size(path: list[str]) -> SizeRange | None:
-    """The size of what ``path`` leads to from a variable; None if that is not declared.
+    """The declared size of the value at ``path`` from a variable; None if there is none.
 
     Steps are names of fields, ``@keys``, ``@values``, ``@items`` and ``@indices``.
     """

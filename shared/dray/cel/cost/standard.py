@@ -1,4 +1,4 @@
-"""What cel-go itself says of calls, by the name of the overload."""
+"""The cost of calls by cel-go itself, by the name of the overload."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
 """Calls as closures: evaluate the arguments, count the cost, apply the function.
 
-As upstream, a call with two arguments evaluates the second although the first has failed; a call
-with more stops at the first that fails, and then costs nothing unless it was the last.
+As upstream, a call with two arguments evaluates the second even if the first has failed. A call
+with more arguments stops at the first that fails, and costs nothing then unless that was the last.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ def call_closure(
     *,
     in_turn: bool,
 ) -> Closure:
-    """A call of ``function``; ``in_turn`` where the first failing argument ends it."""
+    """A call of ``function``. ``in_turn``: the first argument that fails ends the call."""
     in_turn = in_turn or len(arguments) > 2
     if isinstance(charge, int) and name not in GROWING:
         if not arguments:
@@ -39,8 +39,8 @@ def call_closure(
 
 
 def costing(closure: Closure, cost: int) -> Closure:
-    """``closure`` with a cost that is counted after it, also where it fails: but not where it was
-    stopped, so ``finally`` won't do."""
+    """``closure`` with a cost that is counted after it, even if it fails. The cost is not counted
+    if the evaluation was stopped, so ``finally`` can't be used."""
 
     def call(frame: Frame) -> Value:
         try:
@@ -161,7 +161,7 @@ def _evaluated(
 
 
 def equality(left: Closure, right: Closure, *, negated: bool) -> Closure:
-    """``left == right``, or ``!=``, for which what can't be compared differs."""
+    """``left == right``, or ``!=``, which is true for values that can't be compared."""
 
     def compare(frame: Frame) -> bool:
         try:
@@ -201,7 +201,7 @@ def _compared(frame: Frame, first: Value, second: Value, negated: bool) -> bool:
 
 
 def equals_text(operand: Closure, text: str, *, negated: bool) -> Closure:
-    """``operand == "text"``, the clause that selectors have most."""
+    """``operand == "text"``, the most frequent clause in selectors."""
     longest = len(text)
     other = min(1, longest)
 

@@ -1,8 +1,8 @@
 """Tree to Python closures: each node becomes a function of a frame.
 
-The static check comes first; here only what it can't know is left, and that fails at run time
-as in cel-go: wrong dynamic types, absent keys, overflow. Each closure adds the cost that
-Kubernetes counts for its node.
+The static check comes first. The errors that it can't find are raised at run time, as in cel-go:
+wrong dynamic types, absent keys, overflow. Each closure adds the cost that Kubernetes counts for
+its node.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Makes closures of the nodes of a checked expression, by a rule for each kind of node."""
+"""Makes closures from the nodes of a checked expression, with one rule for each kind of node."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,17 +13,17 @@ from dray.cel.syntax.tree import Expr, SyntaxNode
 
 
 class Compiler:
-    """Makes the closures of one checked expression."""
+    """Makes the closures for one checked expression."""
 
     def __init__(self, checked: CheckedExpr, rules: "Rules") -> None:
         self._rules = rules
         self.checked = checked
         self.minor = checked.environment.minor
         self.scope = Scope()
-        """The outermost: no local variables."""
+        """The outermost scope: no local variables."""
 
     def closure(self, node: Expr, scope: Scope) -> Closure:
-        """The function that evaluates ``node``, in which ``scope`` are the local variables."""
+        """The function that evaluates ``node``. ``scope``: its local variables."""
         try:
             value = constant(node, scope.names)
         except Unknown:
@@ -31,12 +31,12 @@ class Compiler:
         return lambda frame: value
 
     def overload(self, node: tree.SyntaxNode) -> str | None:
-        """The one overload that a call can dispatch to, if the types tell."""
+        """The one overload that a call can dispatch to, if the types determine it."""
         found = self.checked.overloads_of(node)
         return found[0] if len(found) == 1 else None
 
     def passed(self, closure: Closure) -> Closure:
-        """``closure``, whose value passes through a variable or a ternary."""
+        """``closure`` with its value as changed by passing through a variable or a ternary."""
         if self.minor >= NEWER:
             return closure
 
@@ -48,4 +48,4 @@ class Compiler:
 
 
 Rules = Mapping[type[SyntaxNode], Callable[[Compiler, Any, Scope], Closure]]
-"""The function that makes the closure of each kind of node."""
+"""The function that makes the closure, by kind of node."""

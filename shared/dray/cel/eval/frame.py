@@ -1,4 +1,4 @@
-"""What one evaluation works on: the device, the local variables, its cost and work so far."""
+"""The data of one evaluation: the device, the local variables, the cost and work so far."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,7 +10,7 @@ from dray.cel.view import DeviceView
 
 
 class Frame:
-    """Mutable, and used for one evaluation of one expression only."""
+    """The state of one evaluation. Mutable; used for one evaluation only."""
 
     __slots__ = ("attributes", "capacity", "cost", "device", "locals", "work")
 
@@ -20,9 +20,9 @@ class Frame:
         self.capacity = device.capacity_by_domain
         self.locals: list[Value] = [None] * slots
         self.cost = 0
-        """In the units of Kubernetes."""
+        """In Kubernetes' units."""
         self.work = 0
-        """In dray's own."""
+        """In dray's own units, see ``WORK_LIMIT``."""
 
     @classmethod
     def without_device(cls) -> "Frame":
@@ -43,7 +43,7 @@ class Frame:
         """Take 1 off the cost.
 
         Raises:
-            StoppedError: there was none, and an unsigned number is then very large.
+            StoppedError: the cost was 0. It is unsigned, so it wraps to a very large number.
         """
         if self.cost == 0:
             self.cost = 2**64 - 1
@@ -51,10 +51,10 @@ class Frame:
         self.cost -= 1
 
     def spend(self, steps: int) -> None:
-        """Account for work that grows with the data, before it is done.
+        """Account for work that grows with the data. Call it before the work is done.
 
         Raises:
-            StoppedError: the evaluation has done enough.
+            StoppedError: the evaluation exceeds its limit.
         """
         self.work += steps
         if self.work > WORK_LIMIT or self.cost > COST_LIMIT:
@@ -65,7 +65,7 @@ Closure = Callable[[Frame], Value]
 
 
 class Failure:
-    """Replaces the value of a failed expression if only its cost is estimated."""
+    """Stands for the value of a failed expression if only its cost is still needed."""
 
     __slots__ = ()
 
@@ -74,7 +74,8 @@ FAILED: Final = Failure()
 
 
 def settle(closure: Closure, frame: Frame) -> Value:
-    """The value, or ``FAILED``: what Kubernetes evaluates although the result is an error."""
+    """The value, or ``FAILED``. For parts that Kubernetes evaluates although the result is an
+    error."""
     try:
         return closure(frame)
     except CelEvaluationError:
@@ -82,7 +83,7 @@ def settle(closure: Closure, frame: Frame) -> Value:
 
 
 class Scope:
-    """Which slot of the frame each local variable has; no two variables share one."""
+    """The slot of each local variable in the frame. No two variables share a slot."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class Scope:
 
     @property
     def slots(self) -> int:
-        """How many slots an evaluation needs."""
+        """The number of slots that an evaluation needs."""
         return self._used[0]
 
     def slot(self, name: str) -> int:
@@ -131,7 +132,7 @@ class LazyValue:
 
 
 class FailedValue:
-    """What a variable holds whose value could not be computed: it fails at each reading."""
+    """The value of a variable that could not be computed. Each read raises the error again."""
 
     __slots__ = ("error",)
 
@@ -140,7 +141,7 @@ class FailedValue:
 
 
 def forced(frame: Frame, slot: int) -> Value:
-    """The value of a variable, computed now where it has not been."""
+    """The value of a variable. It is computed now if it has not been computed yet."""
     value = frame.locals[slot]
     if type(value) is LazyValue:
         try:

@@ -1,7 +1,7 @@
-"""The comprehension macros: loops over a list or map, with the cost of what they stand for.
+"""The comprehension macros: loops over a list or map, with the cost of their expansions.
 
-A macro is written out by upstream, and the parts that it adds cost: testing whether to go on, and
-reading and changing the result so far. ``_ROUND`` and its like say how much.
+Upstream expands a macro, and the added parts have a cost: testing whether to continue, and reading
+and changing the result so far. Constants such as ``_ROUND`` are these costs.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ _INSERTED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A compiled macro: its operand, the slots of its variables, and what it evaluates."""
+    """A compiled macro: its operand, the slots of its variables, and its arguments."""
 
     name: str
     operand: Closure
@@ -41,14 +41,15 @@ class Loop:
     weight: int
     """Steps of one round: the nodes of its body."""
     is_constant: bool = False
-    """Whether the last argument is known in advance, so that a list of it costs nothing."""
+    """Whether the last argument is a constant, so that a list of it costs nothing."""
     overload: str | None = None
     """For ``sortBy``: the overload that sorts, if the types determine it."""
     is_lossy: bool = True
-    """For ``optMap``, which is a ternary: whether its branches change optionals."""
+    """For ``optMap``, which is a ternary: whether its branches change the optionals that they
+    return."""
 
     def rounds(self, frame: Frame) -> Iterator[tuple[Value, Value]]:
-        """Key and item of each round, after the variables are set."""
+        """Set the variables for each round, then give its key and item."""
         value = self.operand(frame)
         slots, weight, local = self.slots, self.weight, frame.locals
         if type(value) is list:
@@ -72,7 +73,7 @@ class Loop:
             yield key, key if len(slots) == 1 else item
 
     def holds(self, frame: Frame) -> bool:
-        """The first argument, which must be a bool."""
+        """The value of the first argument, which must be a bool."""
         value = self.arguments[0](frame)
         if value is True or value is False:
             return value
@@ -80,7 +81,7 @@ class Loop:
 
 
 def _quantified(loop: Loop, deciding: bool) -> Closure:
-    """``all`` and ``exists``: one deciding item settles it, whatever fails elsewhere."""
+    """``all`` and ``exists``: one deciding item determines the result, even if others fail."""
     going_on = 3 if deciding else 2
     a_round = going_on + 1
     predicate = loop.arguments[0]
@@ -130,7 +131,7 @@ def _exists_one(loop: Loop) -> Closure:
 
 
 def _listed(loop: Loop, item: Closure, condition: Closure | None, item_cost: int) -> Closure:
-    """``map``, ``filter``, ``transformList``: an error ends nothing, but it is the result."""
+    """``map``, ``filter``, ``transformList``: an error does not end the loop, but is the result."""
 
     def build(frame: Frame) -> list[Value]:
         found: list[Value] = []
@@ -169,7 +170,7 @@ def _filter(loop: Loop) -> Closure:
 
 
 def _mapped(loop: Loop, entries: Callable[[Frame, Value], dict[Value, Value]], own: int) -> Closure:
-    """``transformMap`` and ``transformMapEntry``; ``own`` is what an entry costs beyond itself."""
+    """``transformMap`` and ``transformMapEntry``. ``own``: the extra cost of each entry."""
 
     def build(frame: Frame) -> dict[Value, Value]:
         found: dict[Value, Value] = {}
@@ -225,7 +226,7 @@ def _transform_entries(loop: Loop) -> Closure:
 
 
 def _sort_by(loop: Loop) -> Closure:
-    """The operand is evaluated once; each of the two readings of it costs 1."""
+    """The operand is evaluated once and read twice. Each read costs 1."""
 
     def sort(frame: Frame) -> list[Value]:
         items: Value = FAILED
@@ -249,7 +250,7 @@ def _charge_sort(loop: Loop, frame: Frame, keys: Value) -> None:
 
 
 def _optional(loop: Loop, wrap: Callable[[Value], Value], own: int) -> Closure:
-    """``optMap``: the operand is evaluated again where its value is read."""
+    """``optMap``: the operand is evaluated again when its value is read."""
     slot = loop.slots[0]
     operand = loop.operand
 

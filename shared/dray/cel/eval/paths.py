@@ -1,7 +1,7 @@
 """Paths: reading fields and elements one after the other, from a variable or from any value.
 
-Each step costs 1, also one that fails, but an optional one only if it finds something. The
-path itself costs 1 more, unless its value is the key of another step or the branch of a ternary.
+Each step costs 1, even if it fails. An optional step costs 1 only if it finds something. The path
+itself costs 1 more, unless its value is the key of another step or the branch of a ternary.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _MISSING: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """One ``.field`` or ``[key]``; ``key`` is a closure where the key is not constant."""
+    """One ``.field`` or ``[key]``. ``key`` is a closure if the key is not constant."""
 
     constant: Value = None
     key: Closure | None = None
@@ -92,7 +92,7 @@ def _walked(frame: Frame, value: Value, steps: tuple[PathStep, ...]) -> Value:
 
 
 def _key(step: PathStep, frame: Frame) -> Value:
-    """The key of a step that costs 1 whatever comes of it."""
+    """The key of a step that costs 1 even if it fails."""
     if step.key is None:
         frame.cost += 1
         return step.constant
@@ -108,7 +108,7 @@ def _key(step: PathStep, frame: Frame) -> Value:
 def presence(operand: Closure, name: str, *, has_optional: bool, is_branch: bool) -> Closure:
     """``has(operand.name)``. Every domain is found, even an empty one, as in Kubernetes.
 
-    In the branch of a ternary, upstream forgets to make a bool of the result of optional steps.
+    In the branch of a ternary, upstream forgets to convert the result of optional steps to a bool.
     """
 
     def test(frame: Frame) -> Value:
@@ -123,9 +123,9 @@ def presence(operand: Closure, name: str, *, has_optional: bool, is_branch: bool
 
 
 def costing_less(closure: Closure) -> Closure:
-    """``closure`` with what upstream takes off too much where ``has`` looks into a ternary.
+    """``closure``, costing 1 less: upstream wrongly subtracts it if ``has`` looks into a ternary.
 
-    Below 0 its cost, which is unsigned, exceeds every limit.
+    The cost is unsigned: if it would fall below 0, it exceeds every limit.
     """
 
     def test(frame: Frame) -> Value:
@@ -154,7 +154,7 @@ def _item(value: Value, key: Value) -> Value:
     """``value[key]``.
 
     Raises:
-        CelEvaluationError: no such key, or beyond the list's end.
+        CelEvaluationError: no such key, or an index beyond the list's end.
     """
     if isinstance(value, dict):
         try:
@@ -171,7 +171,7 @@ def _item(value: Value, key: Value) -> Value:
 
 
 def _find(value: Value, key: Value) -> Value:
-    """``value[key]``, or a mark where there is none: what has no keys has none."""
+    """``value[key]``, or a marker if there is none, also if ``value`` can't have keys."""
     if isinstance(value, dict):
         try:
             return value[as_qualifier(key)]
@@ -205,9 +205,9 @@ DEVICE_FIELDS: Final = frozenset(_FIELDS)
 
 
 def of_device(field: str, steps: tuple[PathStep, ...]) -> Closure:
-    """``device.field`` and what is read of it, the cost of the path included.
+    """``device.field`` and the steps after it, including the cost of the path.
 
-    ``device.attributes["domain"].name`` is what selectors read most: it has a closure of its own.
+    Selectors mostly read ``device.attributes["domain"].name``, so it has a closure of its own.
     """
     read = _FIELDS[field]
     constant = all(step.is_plain for step in steps)

@@ -1,4 +1,4 @@
-"""The exact evaluator: compile a selector once, ask it about one device at a time."""
+"""The exact evaluator: compile a selector once, and evaluate it on one device at a time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from dray.cel.view import DeviceView
 
 @dataclass(frozen=True, slots=True)
 class ClauseResult:
-    """What one top-level ``&&`` term of a selector gives on one device."""
+    """The result of one top-level ``&&`` term of a selector on one device."""
 
     text: str
     """The clause as written."""
@@ -32,12 +32,12 @@ class ClauseResult:
     """None if evaluation failed."""
     error: str = ""
     read: Mapping[str, Value | None] = field(default_factory=dict)
-    """What it read, by the text that reads it; None if the device lacks it."""
+    """The values that it read, by the text that reads them; None if the device lacks one."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationOutcome:
-    """What an evaluation gave, and what it cost in Kubernetes' units."""
+    """The result of an evaluation, and its cost in Kubernetes' units."""
 
     value: bool | None
     error: CelEvaluationError | None = None
@@ -55,7 +55,7 @@ class _CompiledClause:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A selector that passed the check. Immutable; safe to share and to keep."""
+    """A selector that passed the check. Immutable; can be shared and kept."""
 
     expression: str
     tree: Expr
@@ -63,24 +63,24 @@ class Program:
     _evaluate: Closure = field(repr=False, compare=False)
     _slots: int = field(repr=False, compare=False)
     _clauses: list[_CompiledClause] = field(default_factory=list, repr=False, compare=False)
-    """Made when an explanation is first asked for."""
+    """Made for the first explanation."""
 
     @property
     def cost(self) -> int:
-        """The most that an evaluation can cost, as the API server estimates it."""
+        """The highest cost of an evaluation, as the API server estimates it."""
         return estimate(self.checked)
 
     @property
     def words(self) -> str:
-        """What it asks of a device, in words."""
+        """What it requires of a device, in words."""
         return describe(self.tree)
 
     def matches(self, device: DeviceView) -> bool:
         """Whether ``device`` is selected.
 
         Raises:
-            CelEvaluationError: the result is unknown: no such key, no such overload, overflow, too
-                costly (``CelCostError``), or a device with a broken attribute.
+            CelEvaluationError: the result is unknown: no such key, no such overload, overflow, the
+                cost is too high (``CelCostError``), or the device has a broken attribute.
         """
         self._admit(device)
         return _truth(self._evaluate, Frame(device, self._slots))
@@ -98,7 +98,7 @@ class Program:
             return EvaluationOutcome(None, error, frame.cost)
 
     def explain(self, device: DeviceView) -> list[ClauseResult]:
-        """What each top-level ``&&`` term gives on ``device``, in the order of the text."""
+        """The result of each top-level ``&&`` term on ``device``, in the order of the text."""
         if not self._clauses:
             compiler = compiler_of(self.checked)
             for shown, whole in _clauses(self.tree):
@@ -121,11 +121,11 @@ class Program:
 
 @lru_cache(maxsize=2048)
 def compile(expression: str, environment: Environment = DEFAULT) -> Program:
-    """Parse and check a selector. Results are kept, for a fleet has few selectors.
+    """Parse and check a selector. Results are cached, because a fleet has few selectors.
 
     Raises:
         CelSyntaxError: not CEL, longer than 10 KiB or nested too deeply.
-        CelTypeError: not a selector in the environment of DRA.
+        CelTypeError: not a selector in DRA's environment.
     """
     try:
         root = parse(expression, environment)
@@ -150,7 +150,8 @@ def conjuncts(root: Expr) -> list[Expr]:
 
 
 def _clauses(root: Expr) -> list[tuple[Expr, Expr]]:
-    """The terms to explain, as written and as evaluated: those in a ``cel.bind`` with it."""
+    """The terms to explain, as written and as evaluated. A term in a ``cel.bind`` is evaluated with
+    the binding."""
     if isinstance(root, tree.Logical) and root.operator == "&&":
         return [pair for term in root.terms for pair in _clauses(term)]
     if isinstance(root, tree.Bind):

@@ -1,7 +1,7 @@
 """The cost of calls at run time, as cel-go and Kubernetes' libraries count it.
 
-Sizes are those of cel-go: characters, elements, bytes; 1 for what has none. A cost that is the
-same for every call is a number here, others are functions of the arguments and the result.
+Sizes are those of cel-go: characters, elements, bytes, or 1 for values without a size. A cost that
+is the same for every call is a number. Other costs are functions of the arguments and the result.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ _CHEAP_EQUALITY: Final = frozenset((*QUANTITIES, Semver, Ip, Cidr, Url, NamedFor
 
 
 def size(value: Value) -> int:
-    """How large a value is for the cost of walking over it."""
+    """The size of a value, for the cost of walking over it."""
     if isinstance(value, (str, bytes, list, dict)):
         return len(value)
     if type(value) is Optional and value is not NONE:
@@ -36,7 +36,7 @@ def size(value: Value) -> int:
 
 
 def tenth(characters: int) -> int:
-    """The cost of walking over so many characters."""
+    """The cost of walking over this many characters."""
     return -(-characters // 10)
 
 
@@ -46,7 +46,7 @@ def equality_cost(left: Value, right: Value) -> int:
 
 
 def traversal_cost(value: Value) -> int:
-    """The cost of walking over a value with all that is in it."""
+    """The cost of walking over a value and everything in it."""
     if isinstance(value, str):
         return len(value.encode("utf-8", "surrogateescape")) // 10
     if isinstance(value, bytes):
@@ -117,17 +117,17 @@ def flattening_cost(values: Sequence[Value], result: Value) -> int:
 
 
 def _as_uint64(number: float) -> int:
-    """Go's conversion on amd64, which of what does not fit makes 2⁶³."""
+    """Go's conversion on amd64: a number that does not fit becomes 2⁶³."""
     if -(2.0**63) < number < 2.0**64:
         return int(number) % 2**64
     return 2**63
 
 
 def compared_cost(items: Value) -> int:
-    """The cost of comparing each element of a list with each.
+    """The cost of comparing each element of a list with every element.
 
     Raises:
-        StoppedError: it is not a list, for which Kubernetes' evaluator panics.
+        StoppedError: it is not a list. Kubernetes' evaluator panics then.
     """
     if type(items) is not list:
         raise StoppedError("internal error: interface conversion")
@@ -145,7 +145,7 @@ def _sets(factor: int) -> Charge:
 
 
 def _selector(values: Sequence[Value], result: Value) -> int:
-    """The cost of a label or field selector: its text, and a requirement per two characters."""
+    """The cost of a label or field selector: its text, and one requirement per two characters."""
     length = size(values[1])
     return LIST_COST + tenth(length) + -(-length // 2) * (LIST_COST + STRUCT_COST)
 
@@ -192,7 +192,7 @@ _BY_OVERLOAD: Final[dict[str, Charge | int]] = {
 
 
 def charge_of(function: str, overload: str | None) -> Charge | int:
-    """What a call costs; ``overload`` is None if only its arguments tell it."""
+    """The cost of a call. ``overload`` is None if only the arguments determine it."""
     if overload is not None and overload in _BY_OVERLOAD:
         return _BY_OVERLOAD[overload]
     return _BY_FUNCTION.get(function, 1)

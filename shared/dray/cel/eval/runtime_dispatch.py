@@ -1,7 +1,7 @@
-"""Checks of arguments at run time, where the types chose the overload, as cel-go dispatches.
+"""Checks of arguments at run time, if the types chose the overload. They follow cel-go's dispatch.
 
-The static types can be wrong, for a dynamic list or an open type that the first overload fixed.
-Only the first element of a list or map is checked.
+The static types can be wrong because of a dynamic list, or of an open type that the first overload
+fixed. Only the first element of a list or map is checked.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,11 +26,11 @@ _UNGUARDED: Final = frozenset(
     ("size", "matches", "sort", "type", "dyn", "flatten", "compareTo", "isGreaterThan",
      "isLessThan")
 )  # fmt: skip
-"""Functions that upstream calls whatever the types are, or that look themselves."""
+"""Functions that upstream calls with any types, or that check the types themselves."""
 
 
 def guarded(name: str, overload: str, function: Callable[..., Value]) -> Callable[..., Value]:
-    """``function``, refusing arguments that the overload does not take."""
+    """``function``, but it refuses arguments that the overload does not accept."""
     parameters = _parameters(name, overload)
     if not parameters:
         return function
@@ -45,7 +45,7 @@ def guarded(name: str, overload: str, function: Callable[..., Value]) -> Callabl
 
 @lru_cache(maxsize=256)
 def _parameters(name: str, overload: str) -> Sequence[Type]:
-    """The parameters to look at; none if the function has one form only, and looks itself."""
+    """The parameters to check. Empty if the function has only one form and checks itself."""
     forms = overloads(name)
     if len(forms) < 2 or name in _UNGUARDED:
         return ()

@@ -1,4 +1,4 @@
-"""Literals of protobuf's own messages, each of which stands for a plain value of CEL."""
+"""Literals of protobuf's own messages. Each stands for a plain CEL value."""
 
 import base64
 import struct
@@ -20,7 +20,7 @@ Fields = dict[str, Value]
 
 
 def built(name: str, fields: Fields) -> Value:
-    """The value of ``name{…}``; fields that are not written are empty.
+    """The value of ``name{…}``. Missing fields are empty.
 
     Raises:
         CelEvaluationError: a field's value does not fit, or the message stands for no value.
@@ -76,7 +76,7 @@ def _duration(fields: Fields) -> Value:
 
 
 def _json(value: Value) -> Value:
-    """As protobuf's JSON holds it: numbers are doubles, or text where a double is too coarse."""
+    """The value as in protobuf's JSON: numbers are doubles, or text if a double is not exact."""
     match value:
         case None | bool() | str() | float():
             return value

@@ -1,4 +1,4 @@
-"""Differences of evaluation from Kubernetes 1.37 on, whose cel-go is three minor versions newer."""
+"""Differences in evaluation from Kubernetes 1.37 on. Its cel-go is three minor versions newer."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -17,14 +17,14 @@ _LONGEST_RANGE: Final = 1_000_000
 
 
 def function_of(name: str, minor: int) -> Callable[..., Value] | None:
-    """The function of a name; None if there is none of it."""
+    """The function with this name; None if there is none."""
     if minor >= NEWER and name in _NEWER:
         return _NEWER[name]
     return FUNCTIONS.get(name)
 
 
 def charge_in(name: str, overload: str | None, minor: int) -> Charge | int:
-    """What a call costs in a minor version."""
+    """The cost of a call in a minor version."""
     if minor >= NEWER:
         newer = _NEWER_CHARGES.get(overload or "") or _NEWER_CHARGES.get(name)
         if newer is not None:
@@ -39,7 +39,7 @@ def _range(end: Value) -> list[Value]:
 
 
 def _zoned(name: str) -> Callable[..., Value]:
-    """A part of a moment in a zone, whose minutes must be minutes."""
+    """A part of a moment in a zone. The minutes of the zone must be valid minutes."""
 
     def call(*values: Value) -> Value:
         if len(values) == 2 and type(values[1]) is str and not 0 <= minutes_of(values[1]) <= 59:
@@ -50,7 +50,7 @@ def _zoned(name: str) -> Callable[..., Value]:
 
 
 def _flattened(values: Sequence[Value], result: Value) -> int:
-    """A depth that is negative counts as 1."""
+    """A negative depth counts as 1."""
     depth = values[1] if type(values[1]) is not int or values[1] >= 0 else 1
     return flattening_cost((values[0], depth), result)
 
@@ -69,4 +69,4 @@ _NEWER_CHARGES: Final[dict[str, Charge]] = {
     "includes": lambda values, result: traversal_cost(values[0]),
     "list_flatten_int": _flattened,
 }
-"""By overload, or by function where every form of it costs so."""
+"""By overload, or by function if all its forms have this cost."""

@@ -1,1 +1,1 @@
-"""Values, and what the functions of CEL do to them; nothing of how they are called."""
+"""Values, and CEL's functions on them. How functions are called is not part of it."""

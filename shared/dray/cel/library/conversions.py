@@ -91,7 +91,7 @@ def to_double(value: Value) -> float:
 
 
 def _float(text: str) -> float | None:
-    """A float as Go writes it; None if it is not a number, or beyond the largest."""
+    """The float in a text as Go writes it; None if it is not a number or is too large."""
     if _DECIMAL.fullmatch(text):
         number = float(text)
         return number if not math.isinf(number) or "i" in text.lower() else None
@@ -162,7 +162,7 @@ def to_string(value: Value) -> str:
 
 
 def _shortest(value: float) -> str:
-    """The shortest digits that read back, with an exponent where Go's ``%g`` writes one."""
+    """The shortest digits that give the same float. Has an exponent if Go's ``%g`` writes one."""
     if math.isnan(value) or math.isinf(value):
         return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")
     number = Decimal(repr(value)).normalize()

@@ -1,4 +1,4 @@
-"""``format`` of strings: clauses such as ``%s`` and ``%.2f``, numbers written as in American."""
+"""``format`` of strings: clauses such as ``%s`` and ``%.2f``, numbers as in American English."""
 
 import math
 import re
@@ -23,7 +23,7 @@ def formatted(template: str, arguments: list[Value]) -> str:
     """``template`` with its clauses replaced by the arguments, in order.
 
     Raises:
-        CelEvaluationError: an unknown clause, too few arguments, or one of a wrong type.
+        CelEvaluationError: an unknown clause, too few arguments, or an argument of a wrong type.
     """
     shown: list[str] = []
     at = used = 0
@@ -74,12 +74,12 @@ def _endless(value: float) -> str:
 
 
 def _fixed(value: float, digits: int) -> str:
-    value = value or 0.0  # no zero has a sign there
+    value = value or 0.0  # a zero is written without a sign
     return f"{value:,.{digits}f}" if math.isfinite(value) else _endless(value)
 
 
 def _scientific(value: float, width: int | None) -> str:
-    """Upstream takes what should be the precision for the width."""
+    """A number in scientific notation. Upstream uses the precision as the width."""
     value = value or 0.0
     shown = _endless(value)
     if math.isfinite(value):
@@ -159,7 +159,7 @@ def _map(value: dict[Value, Value]) -> str:
 
 
 def _member(value: Value) -> str:
-    """A value inside a list or map, as a literal of CEL."""
+    """A value inside a list or map, as a CEL literal."""
     match value:
         case str():
             return quoted(value)

@@ -29,10 +29,10 @@ def _size(value: Value) -> int:
 
 
 def includes(value: Value, item: Value, at_most: int | None = _INCLUDED_AT_MOST) -> bool:
-    """DRA's own: whether a value, or one of its first elements, equals ``item``.
+    """DRA's own function: whether a value, or one of its first elements, equals ``item``.
 
     Raises:
-        CelEvaluationError: the list is longer than ``at_most``, and none before equals it.
+        CelEvaluationError: the list is longer than ``at_most``, and no element before equals it.
     """
     candidates = value if type(value) is list else [value]
     for at, candidate in enumerate(candidates):
@@ -58,7 +58,7 @@ def _on_lists(of_list: Callable[..., Value], of_text: Callable[..., Value]) -> C
 
 
 def _authorizer(name: str) -> Callable[..., Value]:
-    """A function of Kubernetes' authorizer, whose types no value in a selector has."""
+    """A function of Kubernetes' authorizer. No value in a selector has its types."""
 
     def call(*values: Value) -> Value:
         raise no_overload(name, *values)
@@ -115,4 +115,4 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     **optional_functions.FUNCTIONS,
     **{name: _authorizer(name) for name in AUTHORIZATION},
 }
-"""``or`` and ``orValue`` are the evaluator's: their argument is read only if it is needed."""
+"""The evaluator handles ``or`` and ``orValue``, because it reads their argument only if needed."""

@@ -9,7 +9,7 @@ _ESCAPED: Final = {
 
 
 def quoted(text: str) -> str:
-    """As Go's ``%q`` writes it."""
+    """The text as Go's ``%q`` writes it."""
     return '"' + "".join(_ESCAPED.get(char) or _printable(char) for char in text) + '"'
 
 

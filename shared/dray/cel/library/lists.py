@@ -1,4 +1,4 @@
-"""CEL's functions on lists, of the lists extension and of Kubernetes' own."""
+"""CEL's functions on lists, from the lists extension and from Kubernetes."""
 
 from collections.abc import Callable
 from functools import cmp_to_key
@@ -43,13 +43,13 @@ def is_sorted(items: Value) -> bool:
 
 
 def total(items: Value) -> Value:
-    """``sum()``; of an empty list whose type is not known it is 0."""
+    """``sum()``. It is 0 for an empty list of unknown type."""
     take("sum", (items,), list)
     return total_from(_zero(items[0]) if items else 0)(items)
 
 
 def total_from(zero: Value) -> Callable[[Value], Value]:
-    """``sum()`` of elements of one type, whose zero is ``zero``."""
+    """``sum()`` of elements of one type. ``zero`` is the zero of that type."""
 
     def call(items: Value) -> Value:
         take("sum", (items,), list)
@@ -69,12 +69,12 @@ def _zero(item: Value) -> Value:
 
 
 def least(items: Value) -> Value:
-    """``min()``, the first of equals."""
+    """``min()``; the first one if several elements are equal."""
     return _extreme("min", items, 1)
 
 
 def greatest(items: Value) -> Value:
-    """``max()``, the first of equals."""
+    """``max()``; the first one if several elements are equal."""
     return _extreme("max", items, -1)
 
 
@@ -95,7 +95,7 @@ def _comparable(function: str, items: Value) -> None:
 
 
 def _compare(left: Value, right: Value) -> int | None:
-    """Their order; None if they have none, which upstream's functions pass over."""
+    """The order of two values; None if they have none. Upstream's functions ignore such pairs."""
     try:
         return int(_is_less(right, left)) - int(_is_less(left, right))
     except CelEvaluationError:
@@ -158,7 +158,7 @@ def distinct(items: Value) -> list[Value]:
 
 
 def scalar_key(item: Value) -> Value | None:
-    """What equal elements share, where they are text, numbers or bools; else None."""
+    """A key that equal elements share, if they are text, numbers or bools; else None."""
     kind = type(item)
     if kind is str or kind is int or kind is Uint:
         return item
@@ -183,7 +183,7 @@ def in_order_of(items: Value, keys: Value) -> list[Value]:
     """``sortBy``: the elements in the order of their keys.
 
     Raises:
-        CelEvaluationError: keys of different types, or of one that has no order.
+        CelEvaluationError: the keys have different types, or a type without an order.
     """
     take("@sortByAssociatedKeys", (items, keys), list, list)
     kinds = {type(key) for key in keys}

@@ -1,4 +1,4 @@
-"""The named formats of Kubernetes' ``format`` library, and what they say of a wrong text."""
+"""The named formats of Kubernetes' ``format`` library, and their messages about a wrong text."""
 
 import re
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _TIME: Final = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat:
-    """A format; ``problems`` says what is wrong with a text, nothing if it is right."""
+    """A format. ``problems`` lists what is wrong with a text; it is empty for a valid text."""
 
     name: str
     problems: Callable[[str], list[str]]
@@ -103,7 +103,7 @@ def _label_value(text: str) -> list[str]:
 
 
 def _masked(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """A prefix may end in a dash, for something follows it."""
+    """A prefix may end in a dash, because more text follows it."""
     return lambda text: check(text[:-2] + "a" if len(text) > 1 and text.endswith("-") else text)
 
 
@@ -159,4 +159,4 @@ FORMATS: Final[dict[str, NamedFormat]] = {
     "datetime": NamedFormat("datetime", _fitting(_is_datetime, "invalid datetime"),
                             _TIME_PATTERN_SIZE),
 }  # fmt: skip
-"""By the name under which CEL knows them."""
+"""The formats, by their CEL names."""

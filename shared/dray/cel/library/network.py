@@ -1,4 +1,4 @@
-"""IP addresses and networks, read as Go's ``net/netip`` reads them, within Kubernetes' bounds."""
+"""IP addresses and networks, read as Go's ``net/netip`` reads them, within Kubernetes' limits."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +14,7 @@ class AddressError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Ip:
-    """An address, of version 4 or 6; never a mapped one, never with a zone."""
+    """An address of version 4 or 6. It is never a mapped address and never has a zone."""
 
     address: IPv4Address | IPv6Address
 
@@ -38,7 +38,7 @@ class Cidr:
         return f"{self.ip}/{self.prefix_length}"
 
     def masked(self) -> "Cidr":
-        """The same network, the bits beyond the prefix zero."""
+        """The same network with all bits beyond the prefix set to zero."""
         return Cidr(_masked(self.ip, self.prefix_length), self.prefix_length)
 
     def contains_ip(self, other: Ip) -> bool:
@@ -48,13 +48,13 @@ class Cidr:
         )
 
     def contains(self, other: "Cidr") -> bool:
-        """Whether a whole network is in the network."""
+        """Whether all of another network is in the network."""
         return self.prefix_length <= other.prefix_length and self.contains_ip(other.ip)
 
 
 @lru_cache(maxsize=1024)
 def parse_ip(text: str) -> Ip:
-    """The address that ``text`` is.
+    """The address in ``text``.
 
     Raises:
         AddressError: it is not an address, has a zone, or is an IPv4 address mapped into IPv6.
@@ -73,10 +73,10 @@ def parse_ip(text: str) -> Ip:
 
 @lru_cache(maxsize=1024)
 def parse_cidr(text: str) -> Cidr:
-    """The network that ``text`` is.
+    """The network in ``text``.
 
     Raises:
-        AddressError: it is not an address.
+        AddressError: it is not a network.
     """
     address, slash, length = text.rpartition("/")
     is_number = length.isascii() and length.isdigit() and len(length) <= 3
@@ -89,7 +89,7 @@ def parse_cidr(text: str) -> Cidr:
 
 
 def is_global_unicast(ip: Ip) -> bool:
-    """As Go counts: all but unspecified, loopback, multicast, link-local and 255.255.255.255."""
+    """As Go defines it: all but unspecified, loopback, multicast, link-local, 255.255.255.255."""
     address = ip.address
     return not (
         address.is_unspecified
@@ -101,7 +101,7 @@ def is_global_unicast(ip: Ip) -> bool:
 
 
 def is_link_local_multicast(ip: Ip) -> bool:
-    """224.0.0.0/24, or ff02::/16 of any flags."""
+    """Whether it is in 224.0.0.0/24, or in ff02::/16 with any flags."""
     packed = ip.address.packed
     if len(packed) == 4:
         return packed[:3] == b"\xe0\x00\x00"

@@ -1,4 +1,4 @@
-"""Kubernetes' libraries of IP addresses, networks and URLs."""
+"""Kubernetes' libraries for IP addresses, networks and URLs."""
 
 from collections.abc import Callable
 from typing import Any, Final

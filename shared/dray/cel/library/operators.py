@@ -15,7 +15,7 @@ _ORDERED: Final = (int, str, float, bool, bytes, Uint)
 
 
 def signed(number: int) -> int:
-    """``number``, if it fits an int.
+    """``number`` if it fits an int.
 
     Raises:
         CelEvaluationError: it overflows.
@@ -26,7 +26,7 @@ def signed(number: int) -> int:
 
 
 def unsigned(number: int) -> Uint:
-    """``number``, if it fits a uint.
+    """``number`` if it fits a uint.
 
     Raises:
         CelEvaluationError: it overflows.
@@ -79,7 +79,8 @@ def _invert(value: Value) -> bool:
 
 
 def _differs(left: Value, right: Value) -> bool:
-    """``left != right``; unlike ``==``, values that can't be compared differ, as in cel-go."""
+    """``left != right``. Unlike with ``==``, values that can't be compared are different, as in
+    cel-go."""
     try:
         return not equal(left, right)
     except CelEvaluationError:
@@ -92,7 +93,7 @@ def _contains(needle: Value, container: Value) -> bool:
         if not container:
             return False
         if type(container) is not dict and type(needle) is not str:
-            return False  # a map of the device's, whose keys are text
+            return False  # a map of the device; its keys are text
         return as_key(needle) in container
     if type(container) is list:
         return is_among(needle, container)
@@ -100,7 +101,7 @@ def _contains(needle: Value, container: Value) -> bool:
 
 
 def ordering(function: str, test: Callable[[int], bool]) -> Callable[[Value, Value], bool]:
-    """The operator that holds where ``test`` holds for the sign of left minus right."""
+    """The operator that is true if ``test`` is true for the sign of left minus right."""
 
     def operator(left: Value, right: Value) -> bool:
         kind = type(left)
@@ -108,7 +109,7 @@ def ordering(function: str, test: Callable[[int], bool]) -> Callable[[Value, Val
             if not (is_number(left) and is_number(right)):
                 raise no_overload(function, left, right)
             if kind is float or type(right) is float:
-                left, right = float(left), float(right)  # as inexact as upstream's
+                left, right = float(left), float(right)  # as inexact as upstream
         elif kind in _OF_TIME:
             left, right = left.nanoseconds, right.nanoseconds
         elif kind not in _ORDERED:

@@ -1,4 +1,4 @@
-"""The adapter to RE2: the regular expressions of CEL, linear in time whatever the pattern."""
+"""The adapter to RE2: CEL's regular expressions, in linear time for every pattern."""
 
 import re
 from collections.abc import Iterator
@@ -11,17 +11,17 @@ _LONGEST_PATTERN = 1000
 _MEMORY_BYTES = 2 * 1024**2
 _TOO_LARGE = "pattern too large"
 _REFUSED_SIZE = 100_000
-"""What RE2 works through before it finds a pattern too large, in instructions."""
+"""Number of instructions that RE2 makes before it refuses a pattern as too large."""
 _SINGLE_BYTE = re.compile(r"(?:[^\\]|\\Q(?:[^\\]|\\[^E])*(?:\\E|$)|\\[^CQ])*\\C", re.DOTALL)
-"""``\\C`` anywhere but in a quoted part: RE2 knows it, Go does not."""
+"""``\\C`` outside of quoted parts: RE2 knows it, Go does not."""
 
 
 class PatternError(ValueError):
-    """Not a pattern of RE2."""
+    """Not an RE2 pattern."""
 
 
 def is_installed() -> bool:
-    """Whether there is an RE2 to evaluate patterns with; without it they are refused."""
+    """Whether RE2 is installed. Without it patterns are refused."""
     return find_spec("re2") is not None
 
 
@@ -39,7 +39,7 @@ def compiled(pattern: str) -> Any:
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> Any:
-    """The pattern or its error, so that a pattern refused is not looked at again either."""
+    """The pattern or its error. So a refused pattern is not compiled again, either."""
     if len(pattern) > _LONGEST_PATTERN:
         return PatternError(f"a pattern has at most {_LONGEST_PATTERN} characters")
     if _SINGLE_BYTE.match(pattern):
@@ -57,7 +57,7 @@ def _compiled(pattern: str) -> Any:
 
 
 def program_size(pattern: str) -> int:
-    """How many instructions RE2 makes of a pattern, or made before it refused it."""
+    """How many instructions RE2 makes for a pattern, or made before it refused the pattern."""
     found = _compiled(pattern)
     if isinstance(found, PatternError):
         return _REFUSED_SIZE if _TOO_LARGE in str(found) else 1
@@ -72,7 +72,7 @@ def found_in(text: str, pattern: str) -> bool:
 def all_in(text: str, pattern: str) -> Iterator[str]:
     """All matches that don't overlap, from the left.
 
-    As in Go, none is empty right where the one before it ended.
+    As in Go, no match is empty and directly after the previous match.
     """
     end = -1
     for match in compiled(pattern).finditer(text):

@@ -16,14 +16,14 @@ _FORM: Final = re.compile(
     r"(?P<suffix>(?:[eE][+-]?[0-9]{1,18}|[KMGTPE]i|[numkMGTPE])?)"
 )
 _MOST_DIGITS: Final = 100_000
-"""For amounts written with an exponent: Go keeps the exponent and fails when it compares."""
+"""Limit for amounts with an exponent: Go keeps the exponent and fails when it compares them."""
 _LONGEST: Final = 4096
 _MOST_BINARY: Final = INT64[-1] * NANO
-"""Upstream's bound for amounts with a binary suffix, and for these alone."""
+"""Upstream's limit for amounts with a binary suffix. Other amounts do not have it."""
 
 
 def quantity(text: Value) -> Quantity:
-    """``quantity(text)``. A missing number is 0, as for Go's parser: ``Ki`` is a quantity."""
+    """``quantity(text)``. As in Go's parser, a missing number is 0: ``Ki`` is a quantity."""
     take("quantity", (text,), str)
     match = _matched(text)
     if match is None:
@@ -80,7 +80,8 @@ def _changed(
 
 
 def _difference(left: Quantity, right: Quantity) -> Quantity:
-    """Go's ``Sub`` adds the opposite, and the smallest int64 is its own where it is not scaled."""
+    """Left minus right. Go's ``Sub`` adds the opposite; an unscaled smallest int64 is its own
+    opposite."""
     is_own_opposite = right.is_small and left.is_small and right.unscaled == INT64[0]
     if is_own_opposite and (left.exponent >= right.exponent or left.nano == 0):
         wrapped = left + right
@@ -90,7 +91,7 @@ def _difference(left: Quantity, right: Quantity) -> Quantity:
 
 
 def compare(left: Value, right: Value) -> int:
-    """``left.compareTo(right)``, of quantities and of versions: -1, 0 or 1."""
+    """``left.compareTo(right)`` for quantities and versions: -1, 0 or 1."""
     if type(left) is Semver:
         return compare_versions(left, right)
     if type(left) not in QUANTITIES or type(right) not in QUANTITIES:

@@ -1,4 +1,4 @@
-"""Semantic versions as CEL compares them: by precedence, build metadata left out."""
+"""Semantic versions as CEL compares them: by precedence, without build metadata."""
 
 import re
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ class SemverError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Semver:
-    """A version; two are equal whatever their build metadata."""
+    """A version. Build metadata does not matter for equality."""
 
     major: int
     minor: int
     patch: int
     pre: tuple[tuple[int, int, str], ...]
-    """Pre-release identifiers in a form that orders: numbers before words."""
+    """Pre-release identifiers in a form that can be ordered: numbers before words."""
     text: str
 
     def key(self) -> tuple[int, int, int, bool, tuple[tuple[int, int, str], ...]]:
-        """What orders versions: a release comes after its pre-releases."""
+        """The key that orders versions: a release comes after its pre-releases."""
         return self.major, self.minor, self.patch, not self.pre, self.pre
 
     def __eq__(self, other: object) -> bool:
@@ -42,7 +42,7 @@ class Semver:
 
 @lru_cache(maxsize=1024)
 def parse_semver(text: str, *, normalize: bool = False) -> Semver:
-    """The version that ``text`` is; ``normalize`` admits a ``v``, missing parts, leading zeros.
+    """The version in ``text``. ``normalize`` allows a ``v``, missing parts and leading zeros.
 
     Raises:
         SemverError: it is not a version.

@@ -30,7 +30,7 @@ def _is_semver(*values: Value) -> bool:
 
 
 def compare_versions(left: Value, right: Value) -> int:
-    """By precedence: -1, 0 or 1; build metadata is left out."""
+    """Compare by precedence, without build metadata: -1, 0 or 1."""
     take("compareTo", (left, right), Semver, Semver)
     return int(left.key() > right.key()) - int(left.key() < right.key())
 

@@ -1,4 +1,4 @@
-"""CEL's functions on strings; positions count code points."""
+"""CEL's functions on strings. Positions count code points."""
 
 from collections.abc import Callable
 from itertools import islice

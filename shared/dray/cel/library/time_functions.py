@@ -1,4 +1,4 @@
-"""CEL's functions on timestamps and durations; the zone is UTC unless another is named."""
+"""CEL's functions on timestamps and durations. The zone is UTC unless another zone is named."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -12,7 +12,7 @@ from dray.cel.library.values import Value, no_overload, take
 def _of_timestamp(
     function: str, read: Callable[[datetime], int], of_duration: int = 0
 ) -> Callable[..., int]:
-    """A part of a timestamp; of a duration, the whole units of ``of_duration`` nanoseconds."""
+    """A part of a timestamp. For a duration: the whole units of ``of_duration`` nanoseconds."""
 
     def call(*values: Value) -> int:
         if of_duration and len(values) == 1 and type(values[0]) is Duration:
@@ -39,7 +39,7 @@ def _milliseconds(*values: Value) -> int:
 
 
 def _whole(nanoseconds: int, unit: int) -> int:
-    """Towards zero."""
+    """Whole units, rounded towards zero."""
     return abs(nanoseconds) // unit * (-1 if nanoseconds < 0 else 1)
 
 

@@ -1,4 +1,4 @@
-"""Timestamps and durations: their texts, their arithmetic, the parts that functions read."""
+"""Timestamps and durations: their texts, their arithmetic, and the parts that functions read."""
 
 import re
 from dataclasses import dataclass
@@ -27,23 +27,23 @@ _PART: Final = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?([^0-9.]+)")
 
 
 Zone = ZoneInfo | int
-"""By name, or as seconds east of UTC."""
+"""A zone by name, or as seconds east of UTC."""
 
 
 class TimeError(ValueError):
-    """Not a time, a duration or a time zone; or beyond what the types hold."""
+    """Not a time, a duration or a time zone, or out of the range of the types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A length of time in nanoseconds, 64 bits."""
+    """A length of time in nanoseconds, in 64 bits."""
 
     nanoseconds: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timestamp:
-    """A moment in nanoseconds since 1970, and the zone it is written in."""
+    """A moment in nanoseconds since 1970, and the zone in which it is written."""
 
     nanoseconds: int
     offset_s: int = 0
@@ -56,10 +56,10 @@ class Timestamp:
         return hash(self.nanoseconds)
 
     def at(self, zone: "Zone") -> tuple[datetime, int]:
-        """The moment in ``zone`` to the second, and how many years later it is.
+        """The moment in ``zone``, to the second, and the years by which the real one is later.
 
-        Near the ends of the years 1 to 9999 a zone may exceed what datetime holds. Then the moment
-        is moved by multiples of 400 years, after which the calendar repeats.
+        Near the ends of the years 1 to 9999 a zone may exceed the range of datetime. Then the
+        moment is moved by multiples of 400 years, after which the calendar repeats.
         """
         seconds = self.nanoseconds // SECOND + (zone if isinstance(zone, int) else 0)
         first, last, cycles = _FIRST_S + _DAYS_S, _LAST_S - _DAYS_S, 0
@@ -73,7 +73,7 @@ class Timestamp:
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """A moment written by RFC 3339.
+    """The moment in an RFC 3339 text.
 
     Raises:
         TimeError: it is not a time, or not between the years 1 and 9999.
@@ -96,7 +96,7 @@ def parse_timestamp(text: str) -> Timestamp:
 
 
 def moment(nanoseconds: int, offset_s: int = 0) -> Timestamp:
-    """The moment so many nanoseconds after 1970.
+    """The moment that many nanoseconds after 1970.
 
     Raises:
         TimeError: it is not between the years 1 and 9999.
@@ -143,7 +143,7 @@ def parse_duration(text: str) -> Duration:
 
 
 def _nanoseconds(whole: str, fraction: str, unit: int) -> int:
-    """As Go counts: the fraction through a float, cut where it would exceed 63 bits."""
+    """As Go computes it: the fraction through a float, cut off before it would exceed 63 bits."""
     if len(whole.lstrip("0")) > 20:
         return 2**63 + 1
     kept, scale = 0, 1
@@ -164,7 +164,7 @@ def duration_text(duration: Duration) -> str:
 
 
 def timestamp_text(time: Timestamp) -> str:
-    """By RFC 3339, with as many digits of the second as it needs."""
+    """The RFC 3339 text, with as many fraction digits as needed."""
     shown, years = time.at(time.offset_s)
     fraction = f"{time.nanoseconds % SECOND:09d}".rstrip("0")
     minutes = abs(time.offset_s) // 60
@@ -178,7 +178,7 @@ def zone_of(text: str) -> Zone:
     """The zone that ``text`` names: ``Europe/Berlin``, ``UTC``, or hours and minutes from UTC.
 
     Raises:
-        TimeError: there is none of that name.
+        TimeError: there is no zone with that name.
     """
     hours, colon, minutes = text.partition(":")
     if colon:
@@ -199,10 +199,10 @@ def minutes_of(zone: str) -> int:
 
 
 def add(left: "Timestamp | Duration", right: "Timestamp | Duration") -> "Timestamp | Duration":
-    """The sum; of a moment and a duration it is a moment.
+    """The sum. The sum of a moment and a duration is a moment.
 
     Raises:
-        TimeError: overflow, or two moments.
+        TimeError: overflow, or both are moments.
     """
     match left, right:
         case Duration(), Duration():
@@ -216,10 +216,10 @@ def add(left: "Timestamp | Duration", right: "Timestamp | Duration") -> "Timesta
 
 
 def subtract(left: "Timestamp | Duration", right: "Timestamp | Duration") -> "Timestamp | Duration":
-    """The difference; of two moments it is a duration.
+    """The difference. The difference of two moments is a duration.
 
     Raises:
-        TimeError: overflow, or a moment taken from a duration.
+        TimeError: overflow, or a moment is subtracted from a duration.
     """
     match left, right:
         case (Duration(), Duration()) | (Timestamp(), Timestamp()):
@@ -232,7 +232,7 @@ def subtract(left: "Timestamp | Duration", right: "Timestamp | Duration") -> "Ti
 
 
 def negate(duration: Duration) -> Duration:
-    """Its opposite.
+    """The opposite duration.
 
     Raises:
         TimeError: overflow.

@@ -26,7 +26,7 @@ class UrlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """Its parts; ``host`` includes the port."""
+    """The parts of a URL. ``host`` includes the port."""
 
     scheme: str
     user: str
@@ -43,19 +43,19 @@ class Url:
 
     @property
     def port(self) -> str:
-        """The port, or nothing."""
+        """The port, or empty."""
         return self._split_host()[1]
 
     @property
     def escaped_path(self) -> str:
-        """The path with what must be escaped escaped: as written, where that was valid."""
+        """The path as written if that is valid, else with the necessary escapes."""
         if _PATH_VALID.fullmatch(self.path) or self.path == "*":
             return self.path
         decoded = unquote_to_bytes(self.path.encode("utf-8", "surrogateescape"))
         return quote_from_bytes(decoded, _PATH_SAFE)
 
     def parameters(self) -> dict[str, list[str]]:
-        """The query's parameters; those written wrong are left out."""
+        """The query's parameters. Invalid ones are left out."""
         found: dict[str, list[str]] = {}
         parts = self.query.split("&")
         if len(parts) > _MOST_PARAMETERS:
@@ -90,7 +90,7 @@ def parse_url(text: str) -> Url:
 
 
 def check_url(text: str) -> None:
-    """Refuse what is neither an absolute URL nor an absolute path, in Go's words.
+    """Refuse a text that is neither an absolute URL nor an absolute path, in Go's words.
 
     Raises:
         UrlError: it is neither.
@@ -197,5 +197,5 @@ def _decoded_plus(text: str) -> str:
 
 
 def _text(decoded: bytes) -> str:
-    """A byte that is not UTF-8 stays one character."""
+    """The text of decoded bytes. A byte that is not UTF-8 becomes one character."""
     return decoded.decode("utf-8", "surrogateescape")

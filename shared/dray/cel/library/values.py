@@ -1,7 +1,7 @@
-"""CEL's values in Python, and when two of them are equal.
+"""CEL's values in Python, and their equality.
 
-int, float, str, bytes, bool, None, list and dict stand for themselves. Python holds ``True`` and
-1 for the same dict key, CEL does not: keys of type bool are wrapped.
+int, float, str, bytes, bool, None, list and dict stand for themselves. ``True`` and 1 are the same
+dict key in Python but not in CEL, so keys of type bool are wrapped.
 """
 
 from dataclasses import dataclass
@@ -39,9 +39,9 @@ class Uint(int):
 
 
 class Sum(Quantity):
-    """What ``add`` and ``sub`` give: a quantity that ``==`` knows on its left side only.
+    """The result of ``add`` and ``sub``: a quantity that ``==`` accepts only on its left side.
 
-    Kubernetes returns a pointer there, which its equality takes for a value of another type.
+    Kubernetes returns a pointer from them. Its equality treats that as a value of another type.
     """
 
     __slots__ = ()
@@ -55,7 +55,7 @@ class BoolKey:
 
 
 class KeyById:
-    """A value as the key of a map in which only itself is found again: a list, a quantity."""
+    """A value, such as a list or a quantity, as a map key that only the same object finds."""
 
     __slots__ = ("value",)
 
@@ -71,7 +71,7 @@ class KeyById:
 
 @dataclass(frozen=True, slots=True)
 class TypeValue:
-    """What ``type(x)`` gives."""
+    """The result of ``type(x)``."""
 
     name: str
 
@@ -87,21 +87,21 @@ _NAMES: Final[dict[type, str]] = {
 _NUMBERS: Final = (int, Uint, float)
 QUANTITIES: Final = (Quantity, Sum)
 _OF_KUBERNETES: Final = frozenset((Quantity, Sum, Semver, Ip, Cidr, Url, NamedFormat))
-"""Types whose equality with another type is an error, not false."""
+"""Types for which comparison with another type is an error, not false."""
 _UNHASHABLE: Final = (bytes, Semver, NamedFormat)
 _HASHED: Final = (type(None), Duration, Timestamp, Ip, Cidr, TypeValue)
 _LOST: Final = frozenset((Quantity, Sum, Semver, Ip, Cidr, Url))
 
 
 class Broken:
-    """What an optional holds that can't be read any more."""
+    """The content of an optional that can't be read any more."""
 
     __slots__ = ()
 
 
 BROKEN: Final = Broken()
 _ZEROS: Final = (Duration(0), Timestamp(-62135596800 * 10**9))
-"""What Go takes for zero; of timestamps it is the first moment of the year 1."""
+"""Go's zero values. The zero timestamp is the first moment of the year 1."""
 
 
 def type_name(value: Value) -> str:
@@ -116,7 +116,7 @@ def is_number(value: Value) -> bool:
 
 
 def is_zero(value: Value) -> bool:
-    """Whether ``optional.ofNonZeroValue`` takes it for nothing."""
+    """Whether ``optional.ofNonZeroValue`` treats it as zero."""
     if value is None or value is False:
         return True
     if is_number(value):
@@ -127,11 +127,11 @@ def is_zero(value: Value) -> bool:
 
 
 def equal(left: Value, right: Value) -> bool:
-    """CEL's ``==``: numbers by value across types, other types only with their own.
+    """CEL's ``==``: numbers are compared by value across types, others only within their type.
 
     Raises:
-        CelEvaluationError: a quantity, version, address, URL or format on the left of another
-            type (upstream's quirk).
+        CelEvaluationError: the left value is a quantity, version, address, URL or format, and the
+            right one has another type (a quirk of upstream).
     """
     kind = type(left)
     if kind in _OF_KUBERNETES and right is not None:
@@ -157,12 +157,12 @@ def equal(left: Value, right: Value) -> bool:
     if not (is_number(left) and is_number(right)):
         return False
     if kind is float or type(right) is float:
-        return float(left) == float(right)  # as inexact as upstream's
+        return float(left) == float(right)  # as inexact as upstream
     return bool(left == right)
 
 
 def _differ(left: Value, right: Value) -> bool:
-    """Whether two elements are unequal for certain: one that can't be compared is not, as in Go."""
+    """Whether two elements certainly differ. As in Go, this is false if they can't be compared."""
     try:
         return not equal(left, right)
     except CelEvaluationError:
@@ -170,7 +170,7 @@ def _differ(left: Value, right: Value) -> bool:
 
 
 def is_among(needle: Value, items: list[Value]) -> bool:
-    """Whether one of ``items`` equals ``needle``; what can't be compared is not equal."""
+    """Whether one of ``items`` equals ``needle``. Items that can't be compared are not equal."""
     for item in items:
         try:
             if equal(needle, item):
@@ -197,7 +197,7 @@ def as_key(value: Value) -> Value:
 
 
 def as_qualifier(value: Value) -> Value:
-    """``value`` as the key that an element is looked up by.
+    """``value`` as the key for looking up an element.
 
     Raises:
         CelEvaluationError: values of that type are not keys.
@@ -218,8 +218,8 @@ def from_key(key: Value) -> Value:
 def rewrapped(optional: Optional) -> Optional:
     """An optional after it has passed through a variable or a ternary, where upstream unwraps it.
 
-    What it holds is lost if it is of a type that only Kubernetes knows, types become their
-    names, and an optional in an optional loses one of them.
+    A value of a type that only Kubernetes knows is lost, a type becomes its name, and nested
+    optionals become one optional.
     """
     inner = optional.value
     while type(inner) is Optional:
@@ -230,13 +230,13 @@ def rewrapped(optional: Optional) -> Optional:
 
 
 def no_overload(function: str, *values: Value) -> CelEvaluationError:
-    """The error of a function that has no form for the types of ``values``."""
+    """The error of a function without a form for the types of ``values``."""
     names = ", ".join(type_name(value) for value in values)
     return CelEvaluationError(f"no such overload: {function}({names})")
 
 
 def take(function: str, values: tuple[Value, ...], *kinds: type) -> None:
-    """Refuse values of other types or another number than ``kinds``.
+    """Refuse values whose number or types differ from ``kinds``.
 
     Raises:
         CelEvaluationError: no such overload.

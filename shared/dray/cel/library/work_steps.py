@@ -1,4 +1,4 @@
-"""How many steps of work a function takes on given values, before it is called."""
+"""How many steps of work a function takes on given values, computed before it is called."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Final
@@ -10,21 +10,21 @@ from dray.cel.limits import WORK_LIMIT
 _CHARACTERS: Final = 10
 _CONTAINER: Final = 4
 _REGULAR: Final = 240
-"""Calling the engine of regular expressions."""
+"""Steps for a call of the regular expression engine."""
 _MATCHED: Final = 12
-"""Instructions of a pattern's program that it takes in a step, for one character."""
+"""Instructions of a pattern's program that the engine executes per step, for one character."""
 _COMPILED: Final = 96
 """Compiling a pattern costs as much as matching this many characters."""
 _FOUND: Final = 80
-"""One match of ``findAll``."""
+"""Steps for one match of ``findAll``."""
 MOST_FOUND: Final = WORK_LIMIT // _FOUND
-"""Matches of one ``findAll`` that an evaluation may do."""
+"""Maximum number of matches of one ``findAll``."""
 _COMPARED: Final = 5
-"""Two elements, one with the other."""
+"""Steps for comparing two elements."""
 _SHOWN: Final = 12
-"""An element as text."""
+"""Steps for an element as text."""
 _PARSED: Final = 4
-"""Ten characters of a URL."""
+"""Steps for ten characters of a URL."""
 _EXACT: Final = 2.0**53
 
 
@@ -33,9 +33,9 @@ HOLDING: Final = (list, dict, Optional)
 
 
 def weight(value: Any) -> int:
-    """How much walking over a value with all that is in it takes; it stops at ``WORK_LIMIT``.
+    """Steps for walking over a value and everything in it; counting stops at ``WORK_LIMIT``.
 
-    A list may hold another one twice, so a short expression can name one of 2⁶⁰ elements.
+    A list may contain another list twice, so a short expression can make a list of 2⁶⁰ elements.
     """
     if isinstance(value, (str, bytes)):
         return len(value) // _CHARACTERS
@@ -60,7 +60,7 @@ def _held(value: Any) -> Collection[Any]:
 
 
 def steps_to_compare(left: Any, right: Any) -> int:
-    """Steps to account for before two values are compared that hold others."""
+    """Steps to account for before two values that contain other values are compared."""
     return min(weight(left), weight(right)) * _COMPARED
 
 
@@ -99,7 +99,7 @@ def _is_short(item: Any) -> bool:
 
 
 def _pairs(values: Sequence[Any]) -> int:
-    """Each element of the last list compared with each of the first; scalars have a shorter way."""
+    """Steps for comparing each element of the last list with each of the first; fewer if scalar."""
     if not isinstance(values[-1], list) or not isinstance(values[0], list):
         return 0
     if all(_is_short(item) for items in values for item in items):
@@ -135,7 +135,7 @@ def _parsed(values: Sequence[Any]) -> int:
 def _matched(values: Sequence[Any]) -> int:
     """RE2 is fast, but with a large automaton it walks the whole pattern for each character.
 
-    The pattern itself counts too: one made while evaluating has to be compiled.
+    The pattern itself counts, too: a pattern made during evaluation has to be compiled.
     """
     text, pattern = values[:2]
     if not isinstance(text, str) or not isinstance(pattern, str):
@@ -167,4 +167,4 @@ GROWING: Final = frozenset((
 ))  # fmt: skip
 """Functions whose work or result grows with their arguments."""
 MADE: Final = {"findAll": _FOUND}
-"""Steps for each element of what a function gave, which only it can tell."""
+"""Steps for each element of a function's result. Its size is known only after the call."""

@@ -1,8 +1,8 @@
 """Text to tokens, by the token rules of the CEL grammar.
 
-One regular expression cuts the whole text in one call; what a token is, its first and last
-character tell. A character that begins no token becomes a token of its own, which the parser
-then refuses with its position.
+One regular expression cuts the whole text in one call. The first and last character of a token
+determine its kind. A character that begins no token becomes a token of its own. The parser refuses
+it with its position.
 """
 
 import re
@@ -52,7 +52,7 @@ class Token(NamedTuple):
 def scan(source: str) -> tuple[list[str], list[int]]:
     """Texts and offsets of the tokens of ``source``; the last is empty and at the end.
 
-    Nothing is refused here: ``kind_of`` tells which texts are not tokens.
+    Nothing is refused here: ``kind_of`` is empty for texts that are not tokens.
     """
     texts: list[str] = _TOKEN.findall(source)
     starts = [0, *accumulate(map(len, texts))]
@@ -62,7 +62,7 @@ def scan(source: str) -> tuple[list[str], list[int]]:
 
 
 def kind_of(text: str) -> str:
-    """What the token ``text`` is; empty for a character that begins no token."""
+    """The kind of the token ``text``; empty for a character that begins no token."""
     if not text:
         return "end"
     if text in _OPERATORS:
@@ -101,7 +101,7 @@ def tokens(source: str) -> list[Token]:
 
 
 def unrecognized(source: str, start: int) -> CelSyntaxError:
-    """The error to raise where no token begins."""
+    """The error to raise at a character that begins no token."""
     shown = source[start : start + 16].split("\n")[0]
     reason = f"Syntax error: token recognition error at: '{shown}'"
     return CelSyntaxError(reason, source, *position(source, start))

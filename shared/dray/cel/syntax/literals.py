@@ -1,4 +1,4 @@
-"""The values that literal tokens stand for, and texts that stand for a value."""
+"""The values of literal tokens, and literals for values."""
 
 import re
 from collections.abc import Callable
@@ -17,11 +17,11 @@ _WRITTEN = {code: "\\" + name for name, code in _SIMPLE.items() if name not in "
 
 
 class LiteralError(ValueError):
-    """The token has the form of a literal, but stands for no value."""
+    """The token has the form of a literal, but has no value."""
 
 
 def _string_value(text: str) -> str:
-    """What a string token stands for.
+    """The value of a string token.
 
     Raises:
         LiteralError: a wrong escape.
@@ -35,10 +35,10 @@ def _string_value(text: str) -> str:
 
 
 def _bytes_value(text: str) -> bytes:
-    """What a bytes token stands for: UTF-8 of its characters, escapes as single bytes.
+    """The value of a bytes token: its characters in UTF-8, escapes as single bytes.
 
     Raises:
-        LiteralError: a wrong escape, ``\\u`` and ``\\U`` among them.
+        LiteralError: a wrong escape, such as ``\\u`` and ``\\U``.
     """
     body, raw = _body(text[1:])
     if raw or "\\" not in body:
@@ -62,7 +62,7 @@ def _int_value(text: str) -> int:
 
 
 def _uint_value(text: str) -> int:
-    """The value of a uint token, its suffix included.
+    """The value of a uint token with its suffix.
 
     Raises:
         LiteralError: more than 64 bits.
@@ -77,7 +77,7 @@ def _double_value(text: str) -> float:
     """The value of a double token.
 
     Raises:
-        LiteralError: beyond the largest double.
+        LiteralError: it exceeds the largest double.
     """
     number = float(text)
     if number in (float("inf"), float("-inf")):
@@ -96,7 +96,7 @@ LITERALS: Final[dict[str, Callable[[str], int | float | str | bytes]]] = {
 
 
 def quoted(value: str) -> str:
-    """``value`` as a string literal that can't end early, whatever it contains."""
+    """``value`` as a string literal. No content can end the literal early."""
     return '"' + "".join(_written(ord(char)) for char in value) + '"'
 
 
@@ -129,7 +129,7 @@ def _body(text: str) -> tuple[str, bool]:
 
 
 def _code_points(body: str, *, in_bytes: bool) -> list[int]:
-    """Code points; in bytes, a byte written by its number comes as that number negated."""
+    """The code points. In bytes, a byte that is written as a number is that number, negated."""
     found: list[int] = []
     at = 0
     for match in _ESCAPE.finditer(body):
@@ -148,5 +148,5 @@ def _escaped(name: str, *, in_bytes: bool) -> int:
     code = int(name, 8) if name[0].isdigit() else int(name[1:], 16)
     if 0xD800 <= code < 0xE000 or code > 0x10FFFF:
         raise LiteralError("invalid unicode code point")
-    # A zero byte can't be negated, but as a character it encodes to the same byte.
+    # Zero can't be negated, but the character encodes to the same byte.
     return -code if in_bytes else code

@@ -1,4 +1,4 @@
-"""Which calls are macros, what their arguments must look like, and what they give."""
+"""Which calls are macros, the form of their arguments, and their trees."""
 
 from typing import Final
 
@@ -42,10 +42,10 @@ class MacroError(ValueError):
 
 
 def expand(call: tree.Call) -> Expr:
-    """The macro that ``call`` is, or ``call`` itself.
+    """The macro for ``call``, or ``call`` itself if it is no macro.
 
     Raises:
-        MacroError: a variable that is not a simple name, or ``has`` without a field.
+        MacroError: a variable is not a simple name, or ``has`` has no field.
     """
     target, count = call.target, len(call.arguments)
     if target is None:
@@ -86,7 +86,7 @@ def _macro(call: tree.Call, target: Expr, variables: int) -> Expr:
 
 
 def _simple_name(argument: Expr, macro: str) -> str:
-    """The name of a macro's variable, refused in cel-go's words for that macro."""
+    """The name of a macro's variable. Another argument is refused in cel-go's words."""
     if not isinstance(argument, tree.Ident):
         raise MacroError(_NO_NAME.get(macro, "argument must be a simple name"), argument.place)
     if argument.name == "__result__" and macro not in _BINDING:

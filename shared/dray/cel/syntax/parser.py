@@ -1,8 +1,8 @@
 """CEL text to tree: the grammar that the Kubernetes API server accepts.
 
-Operators are resolved by precedence with a stack, chains of ``&&`` and ``||`` and of members
-in loops, so that only brackets and branches recurse; their depth has the limits of cel-go.
-Hostile text is an error with a position and neither a crash nor a hang.
+Operators are resolved by precedence with a stack. Chains of ``&&``, ``||`` and members are parsed
+in loops, so that only brackets and branches recurse. Their depth has cel-go's limits. Hostile text
+gives an error with a position. It can't crash or block the parser.
 """
 
 from typing import Final, NoReturn
@@ -18,7 +18,7 @@ from dray.cel.syntax.recursion_limit import raise_recursion_limit
 from dray.cel.syntax.tree import Expr
 
 MAX_NESTING: Final = 250
-"""cel-go's limit on rules inside each other: expressions, relations, sums."""
+"""cel-go's limit for nested rules: expressions, relations, sums."""
 
 KEYWORDS: Final = frozenset(("in", "true", "false", "null"))
 """Words that are tokens of their own and never names."""
@@ -35,7 +35,7 @@ _LEVELS: Final = {
     **dict.fromkeys("+-", 2),
     **dict.fromkeys("*/%", 3),
 }
-"""How close the operators between two operands bind, ``&&`` and ``||`` apart."""
+"""Precedence of the operators between two operands, except ``&&`` and ``||``."""
 _FOLLOWING: Final = {*_LEVELS, "", "&&", "||", "?", ":", ",", ")", "]", "}"}
 _RESERVED_WORDS = """
 as break const continue else for function if import let loop package namespace return var void while
@@ -44,7 +44,7 @@ RESERVED = frozenset(_RESERVED_WORDS.split())
 """Words that may be fields, but neither variables nor functions."""
 
 MAX_LENGTH: Final = 100_000
-"""Code points; cel-go's limit. What is written into an object has a lower one, in bytes."""
+"""cel-go's limit in code points. Expressions in objects have a lower limit, in bytes."""
 
 
 def parse(source: str, environment: Environment = DEFAULT) -> Expr:
@@ -72,7 +72,7 @@ def _refuse_surrogates(source: str) -> None:
 
 
 class _Parser:
-    """The parse of one text: its tokens, and how deep the grammar's rules nest."""
+    """The parse of one text: its tokens, and the nesting of the grammar's rules."""
 
     __slots__ = (
         "at", "escapes", "expressions", "has_braces", "relations", "source", "starts", "sums",
@@ -128,7 +128,7 @@ class _Parser:
         return node
 
     def _alternatives(self) -> Expr:
-        """``a && b || c``, each a relation or what binds closer."""
+        """``a && b || c``. Each operand is a relation or binds closer than one."""
         relations, sums = self.relations, self.sums
         if relations >= MAX_NESTING or sums >= MAX_NESTING:
             self.too_deep()
@@ -159,7 +159,7 @@ class _Parser:
         return self._chain("&&", terms)
 
     def _chain(self, operator: str, terms: list[Expr]) -> Expr:
-        """A chain; it is named by the operator at the root of cel-go's balanced tree."""
+        """A chain. Its position is the operator at the root of cel-go's balanced tree."""
         middle = terms[(len(terms) - 1) // 2].place.end
         point = self.source.find(operator, middle)
         place = SourceLocation(terms[0].place.start, terms[-1].place.end, point, self.source)
@@ -192,7 +192,7 @@ class _Parser:
         operands[-1] = tree.Binary(self.texts[at], left, right, place=place)
 
     def _operand(self) -> Expr:
-        """Signs, one primary, and what follows it: ``!a.b[c].d(e)``."""
+        """Signs, one primary, and the members after it: ``!a.b[c].d(e)``."""
         texts = self.texts
         sign = texts[self.at]
         if sign != "!" and sign != "-":
@@ -211,7 +211,7 @@ class _Parser:
         return tree.Unary(sign, node, place=self.since(start, start))
 
     def _negative(self) -> Expr:
-        """The number after ``!-``: nothing else may have a sign there."""
+        """The number after ``!-``. Only a number may have a sign there."""
         kind = kind_of(self.texts[self.at + 1])
         if kind not in ("int", "double"):
             self.unexpected()
@@ -240,7 +240,7 @@ class _Parser:
         return tree.replace(node, place=self.since(start, node.place.point))
 
     def literal(self, kind: str, signs: int = 0) -> Expr:
-        """The literal ahead, with the minus before it if it has one."""
+        """The next literal, with the minus before it if there is one."""
         text, start = self.texts[self.at], self.starts[self.at - signs]
         self.at += 1
         try:
@@ -276,7 +276,7 @@ class _Parser:
         return tree.Ident(dot + name, place=place)
 
     def members(self, node: Expr) -> Expr:
-        """``node`` with every ``.x``, ``.?x``, ``.x(…)``, ``[x]`` and ``[?x]`` that follows."""
+        """``node`` with all ``.x``, ``.?x``, ``.x(…)``, ``[x]`` and ``[?x]`` after it."""
         texts, starts, source, start = self.texts, self.starts, self.source, node.place.start
         while True:
             at = self.at
@@ -346,7 +346,7 @@ class _Parser:
         return tree.MapLiteral(tuple(entries), place=self.since(start, start))
 
     def _message(self, name: str, start: int) -> Expr | None:
-        """The message whose name's first part was just taken, or None if none follows."""
+        """The message after the first part of its name was taken; None if it is no message."""
         texts, before = self.texts, self.at
         while texts[self.at] == "." and kind_of(texts[self.at + 1]) == "ident":
             if texts[self.at + 1] in KEYWORDS:
@@ -377,23 +377,23 @@ class _Parser:
         return fields
 
     def _lone_comma(self, closing: str) -> None:
-        """The grammar's trailing comma may stand alone: ``[,]``."""
+        """Accept a trailing comma without elements: ``[,]``. The grammar allows it."""
         if self.texts[self.at] == "," and self.texts[self.at + 1] == closing:
             self.at += 1
 
     def _separator(self, closing: str) -> None:
-        """A comma, which may also stand before the closing bracket, or that bracket ahead."""
+        """Accept a comma (also before the closing bracket), or expect the closing bracket next."""
         if not self.accept(",") and self.texts[self.at] != closing:
             self.unexpected(f"{{'{closing}', ','}}")
 
-    # Tokens, and the errors at them.
+    # Tokens and errors.
 
     def fail(self, reason: str, offset: int) -> NoReturn:
-        """Refuse the text for what stands at ``offset``."""
+        """Refuse the text because of an error at ``offset``."""
         raise CelSyntaxError(reason, self.source, *position(self.source, offset))
 
     def unexpected(self, expected: str = _OPERAND) -> NoReturn:
-        """Refuse the token ahead, or a text before it that is not a token, as ANTLR would."""
+        """Refuse the next token, or an earlier text that is not a token, as ANTLR does."""
         for text, start in zip(self.texts[: self.at + 1], self.starts, strict=False):
             if not kind_of(text):
                 raise unrecognized(self.source, start)
@@ -424,7 +424,7 @@ class _Parser:
         self.at += 1
 
     def identifier(self) -> str:
-        """Take a name, which must be ahead."""
+        """Take the next token, which must be a name."""
         text = self.texts[self.at]
         if text[:1] not in NAME_STARTS or text[-1] in QUOTES or text in KEYWORDS:
             self._no_identifier(text)
@@ -432,7 +432,7 @@ class _Parser:
         return text
 
     def field_name(self) -> str:
-        """Take a field's name, which in newer versions may stand in backticks."""
+        """Take a field's name. In newer versions it may be in backticks."""
         text = self.texts[self.at]
         if text[:1] != "`" or kind_of(text) != "escaped":
             return self.identifier()

@@ -1,8 +1,8 @@
 """The tree of a CEL expression: immutable, typed, as written (macros are not expanded).
 
-Two trees are equal when they mean the same text; where a node stood is not compared. The nodes
-are msgspec Structs because a selector has a hundred of them: they are made ten times as fast as
-frozen dataclasses.
+Two trees are equal if they mean the same text; the positions of nodes are not compared. The nodes
+are msgspec Structs because a selector has a hundred of them, and Structs are made ten times as fast
+as frozen dataclasses.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from dray.cel.source import NOWHERE, SourceLocation
 
 
 class SyntaxNode(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What every node has."""
+    """Base of all nodes."""
 
     place: SourceLocation = NOWHERE
 
@@ -114,7 +114,7 @@ class Conditional(SyntaxNode, frozen=True, eq=False):
 
 
 class ListItem(SyntaxNode, frozen=True, eq=False):
-    """One element of a list literal; optional ones (``?x``) may vanish."""
+    """One element of a list literal. An optional element (``?x``) may be absent from the list."""
 
     value: "Expr"
     optional: bool = False
@@ -127,7 +127,7 @@ class ListLiteral(SyntaxNode, frozen=True, eq=False):
 
 
 class MapEntry(SyntaxNode, frozen=True, eq=False):
-    """One entry of a map literal; optional ones (``?key: x``) may vanish."""
+    """One entry of a map literal. An optional entry (``?key: x``) may be absent from the map."""
 
     key: "Expr"
     value: "Expr"
@@ -149,14 +149,14 @@ class MessageField(SyntaxNode, frozen=True, eq=False):
 
 
 class MessageLiteral(SyntaxNode, frozen=True, eq=False):
-    """``Type{field: value}``: only the wrappers of protobuf's own types pass the check."""
+    """``Type{field: value}``. Only protobuf's own message types pass the check."""
 
     name: str
     fields: tuple[MessageField, ...]
 
 
 class Macro(SyntaxNode, frozen=True, eq=False):
-    """A macro over a list, map or optional: ``operand.all(x, …)`` and its relatives."""
+    """A macro over a list, map or optional, such as ``operand.all(x, …)``."""
 
     name: str
     operand: "Expr"
@@ -193,7 +193,7 @@ AnyNode = TypeVar("AnyNode", bound=SyntaxNode)
 
 
 def replace(node: AnyNode, **changes: Any) -> AnyNode:
-    """``node`` with other values of some fields."""
+    """``node`` with other values for some fields."""
     return _replace(node, **changes)
 
 

@@ -28,7 +28,7 @@ def unparse(node: Expr, *, lines: bool = False) -> str:
 
 
 def _text(node: Expr, level: int) -> str:
-    """``node`` where an operand of at least ``level`` is wanted."""
+    """The text of ``node`` as an operand that must have at least ``level``."""
     text = _bare(node)
     return f"({text})" if _level(node) < level else text
 
@@ -106,7 +106,7 @@ def _compound(node: Expr) -> str:
 
 
 def _field(name: str) -> str:
-    """The name of a field, in backticks where it is not a plain name."""
+    """The name of a field, in backticks if it is not a plain name."""
     return name if _PLAIN.fullmatch(name) and name not in KEYWORDS else f"`{name}`"
 
 

@@ -8,7 +8,7 @@ from dray.cel.types.types import Type
 
 
 def result_types(environment: Environment) -> tuple[Type, ...]:
-    """Types that the result of a selector may have: bool, and that of an attribute."""
+    """Types that the result of a selector may have: bool, and the type of an attribute."""
     attribute = types.DYN if environment.dyn_attributes else types.ANY
     if environment.minor >= 37:
         return types.BOOL, types.wrapper_of(types.BOOL), attribute

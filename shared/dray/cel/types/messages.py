@@ -1,4 +1,4 @@
-"""The message types that an expression can write: protobuf's own, which CEL knows everywhere."""
+"""The message types that an expression can write: protobuf's own. CEL always knows them."""
 
 from typing import Final
 
@@ -58,5 +58,5 @@ _TYPES: Final = {
 
 
 def message_type(name: str) -> Type:
-    """The type of a message literal, which for most is a plain CEL type."""
+    """The type of a message literal. For most messages it is a plain CEL type."""
     return _TYPES[name]

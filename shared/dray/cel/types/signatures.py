@@ -1,7 +1,7 @@
-"""The functions that an environment declares, and which of their overloads fits given types.
+"""The functions that an environment declares, and which of their overloads fit given types.
 
-An overload's name is cel-go's, for costs depend on it. The order is cel-go's too: where an
-operand's type is still open, the first overload settles it.
+Overloads have cel-go's names, because costs depend on them. Their order is also cel-go's: if an
+operand's type is still open, the first overload determines it.
 """
 
 import re
@@ -37,7 +37,7 @@ _MOST_KEPT: Final = 4096
 
 
 class Overload(NamedTuple):
-    """One form of a function; a method's receiver is its first parameter."""
+    """One form of a function. A method's receiver is its first parameter."""
 
     name: str
     is_method: bool
@@ -47,14 +47,14 @@ class Overload(NamedTuple):
 
 
 class OverloadResolution(NamedTuple):
-    """The overloads that fit, and what the call gives: dyn where they disagree."""
+    """The overloads that fit, and the type of the result: dyn if they disagree."""
 
     overloads: tuple[str, ...]
     result: Type
 
 
 class Functions:
-    """What one environment declares. Forms are read when they are first asked for."""
+    """The functions of one environment. Each form is parsed when it is first needed."""
 
     def __init__(self, libraries: Iterable[dict[str, str]]) -> None:
         self._forms: dict[str, str] = {}
@@ -83,7 +83,7 @@ class Functions:
     ) -> OverloadResolution | None:
         """Which overloads of ``name`` fit ``given``; None if none does.
 
-        What a fit says of open types is added to ``known``.
+        The types that a fit determines for open types are added to ``known``.
         """
         key = (name, is_method, *given)
         kept = self._kept.get(key)
@@ -118,7 +118,7 @@ class Functions:
 
 @lru_cache(maxsize=64)
 def functions_of(environment: Environment) -> Functions:
-    """The functions of an environment; one object for each, for it learns."""
+    """The functions of an environment. There is one object for each, because it caches results."""
     libraries = [
         operators.OPERATORS,
         operators.STANDARD,
@@ -173,7 +173,7 @@ def _read_type(text: str) -> Type:
 
 
 def _split(text: str) -> list[str]:
-    """The parts of ``text`` between commas that stand in no brackets."""
+    """The parts of ``text`` between commas that are not in brackets."""
     parts, depth, start = list[str](), 0, 0
     for at, char in enumerate(text):
         depth += (char == "(") - (char == ")")

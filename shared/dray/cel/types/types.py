@@ -8,11 +8,11 @@ _SCALARS: Final = frozenset(("bool", "int", "uint", "double", "duration", "times
 
 
 class Type:
-    """A type by name with its parameters.
+    """A type: its name and its parameters.
 
     ``kind`` is one of bool, int, uint, double, string, bytes, null, duration, timestamp, dyn,
     any, error, list, map, type, struct (fields, compared by name), opaque, wrapper (a scalar or
-    null) and param (a type variable). ``is_open``: whether a variable stands anywhere in it.
+    null) and param (a type variable). ``is_open``: whether the type contains a variable.
     """
 
     __slots__ = ("__weakref__", "is_dynamic", "is_open", "kind", "name", "parameters")
@@ -21,7 +21,7 @@ class Type:
     kind: str
     parameters: tuple["Type", ...]
     is_dynamic: bool
-    """Whether only evaluation tells the type."""
+    """Whether the type is known only at evaluation."""
     is_open: bool
 
     def __new__(cls, name: str, parameters: tuple["Type", ...] = (), kind: str = "") -> "Type":
@@ -48,7 +48,7 @@ class Type:
         return f"Type({self})"
 
     def __str__(self) -> str:
-        """As the checker's messages write it."""
+        """The type as in the checker's messages."""
         name = _IN_MESSAGES.get(self.name, self.name)
         if not self.parameters:
             return name
@@ -56,7 +56,7 @@ class Type:
 
     @property
     def declared(self) -> str:
-        """As values of the type name it, and as the message about a result writes it."""
+        """The type's name as its values give it, and as in the message about a result."""
         if self.kind == "wrapper":
             return f"wrapper({self.parameters[0].declared})"
         if not self.parameters:
@@ -65,7 +65,7 @@ class Type:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether values have one size, so that cel-go's estimate takes 1 for it."""
+        """Whether all values have one size. cel-go's estimate uses 1 for them."""
         if self.name == "optional_type" or self.kind == "wrapper":
             return bool(self.parameters) and self.parameters[0].is_scalar
         return self.kind in _SCALARS
@@ -83,7 +83,7 @@ BOOL, INT, UINT, DOUBLE = Type("bool"), Type("int"), Type("uint"), Type("double"
 STRING, BYTES, NULL = Type("string"), Type("bytes"), Type("null_type", (), "null")
 DYN, ANY = Type("dyn"), Type("any")
 ERROR = Type("!error!", (), "error")
-"""What was refused already: it fits everywhere, so that it is refused once."""
+"""The type of a refused node. It fits everywhere, so that the node is refused only once."""
 DURATION = Type("google.protobuf.Duration", (), "duration")
 TIMESTAMP = Type("google.protobuf.Timestamp", (), "timestamp")
 QUANTITY, SEMVER = (
@@ -115,7 +115,7 @@ def type_of(value: Type) -> Type:
 
 
 def wrapper_of(value: Type) -> Type:
-    """A scalar that may be null: what protobuf's wrapper messages are."""
+    """A scalar that may be null, as protobuf's wrapper messages are."""
     return Type("wrapper", (value,))
 
 
@@ -135,14 +135,14 @@ TYPE_NAMES: Final = {
 
 
 class Substitution:
-    """What the type variables met so far stand for."""
+    """The types of the type variables found so far."""
 
     __slots__ = ("_fresh", "_known", "_trail")
 
     def __init__(self) -> None:
         self._known: dict[Type, Type] = {}
         self._trail: list[tuple[Type, Type | None]] = []
-        """Which variables the assignment under way changed, and what they stood for before."""
+        """The variables that the current assignment changed, with their previous types."""
         self._fresh = 0
 
     def fresh(self) -> Type:
@@ -151,7 +151,7 @@ class Substitution:
         return variable(f"_var{self._fresh}")
 
     def assign(self, given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
-        """Whether ``given`` fit ``wanted``; what that says of variables is kept only then."""
+        """Whether ``given`` fit ``wanted``. Only then are the variables' new types kept."""
         self._trail.clear()
         if len(given) == len(wanted) and all(map(self._fits, given, wanted)):
             return True
@@ -239,7 +239,7 @@ class Substitution:
 
 
 def _is_nullable(found: Type) -> bool:
-    """Opaque and object types, which null fits for historical reasons, and wrappers."""
+    """Whether null fits: wrappers and, for historical reasons, opaque and object types."""
     return found.kind in ("opaque", "struct", "any", "duration", "timestamp", "wrapper", "null")
 
 
@@ -265,7 +265,7 @@ def join(left: Type, right: Type) -> Type:
 
 
 def may_fit(given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
-    """False if number or outermost names already rule it out; cheap, asked first."""
+    """A cheap first check: False if the number or the outermost names do not fit."""
     if len(given) != len(wanted):
         return False
     return all(

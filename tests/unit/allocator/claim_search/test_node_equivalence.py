@@ -16,7 +16,7 @@ from dray_allocator.explain import class_reasons
 from dray_allocator.explain.pods import explain_pod
 from dray_allocator.placement import class_search, node_equivalence_cache
 from dray_allocator.placement.choice import Pause
-from dray_allocator.placement.class_search import NodeSearch
+from dray_allocator.placement.class_search import ClassSearch
 from dray_allocator.placement.node_trial import evaluate_node
 from dray_allocator.placement.pod_request import wanted
 from dray_allocator.placement.schedule import find, may_fit, schedule_pod
@@ -259,5 +259,5 @@ def test_nodes_hard_to_search_are_tried_last_and_few_of_them_long(
     assert "no choice of devices among the first 5 tried: 2 of 6 nodes" in kube.reasons_of("p")
 
     state = kube.world.state
-    walk = NodeSearch(state, state.domains["pool"], wanted(state, "pool", state.facts.pods["p"]))
+    walk = ClassSearch(state, state.domains["pool"], wanted(state, "pool", state.facts.pods["p"]))
     assert walk.is_open(), "it may be elsewhere with the next change"

@@ -46,7 +46,7 @@ def cards_of(world):
 def look(world, uid, tflops, needs=None, **about):
     """The choice for a pod, which nobody decides about."""
     domain = world.state.domains["pool"]
-    domain.fence = None
+    domain.serving_since = None
     world.claim(world.a_claim(uid, world.ask(tflops, "1Gi", **about)))
     pod = world.a_pod(uid) if needs is None else world.a_pod(uid, needs=needs)
     world.see(PodObserved(revision=world.next(), pod=pod))

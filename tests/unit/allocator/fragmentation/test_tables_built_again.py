@@ -57,7 +57,7 @@ def test_models_are_distinguished_after_the_facts_were_lost(make_world):
 def test_what_pods_asked_for_is_looked_up_among_the_kinds_that_there_are(make_world):
     before = of_models(make_world, "A100", "T4")
     before.claim(before.a_claim("p", before.ask(selectors=(SMALL,))))
-    before.state.domains["pool"].fence = None
+    before.state.domains["pool"].serving_since = None
     before.see(PodObserved(revision=before.next(), pod=before.a_pod("p")))
     asks = wanted(before.state, "pool", before.state.facts.pods["p"]).pattern.asks
     model, fresh = WorkloadModel(None), WorkloadModel(None)

@@ -464,7 +464,7 @@ def test_a_decision_is_computed_again_as_it_was_written(four: Any) -> None:
     (record,) = group_records(four)
     for sequence, fact in enumerate(four.facts, start=1):
         if sequence <= record.facts_sequence and sequence > state.facts.position:
-            state.domains["pool"].fence = None
+            state.domains["pool"].serving_since = None
             handle(state, FactSeen(sequence, fact))
     assert recompute(state, record) == record
 

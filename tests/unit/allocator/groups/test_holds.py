@@ -119,7 +119,7 @@ def test_a_hold_that_was_not_written_holds_nothing(two: Any) -> None:
     two.claim(claim, deleted=True)
     assert holds(two) == []
     assert not two.state.device_usage.has(claim.uid)
-    assert domain.fence is None
+    assert domain.serving_since is None
 
 
 def test_a_replica_that_serves_again_holds_nothing_for_losses_meanwhile(two: Any) -> None:

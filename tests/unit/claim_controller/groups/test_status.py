@@ -121,7 +121,7 @@ def test_shared_nodes_are_best_effort_and_dedicated_ones_are_not(cluster: Cluste
     ("gated", "words"),
     [
         (False, "best effort: kube-scheduler binds"),
-        (None, "if that is so at the deadline, all end"),
+        (None, "if this is still so at the deadline, all are evicted"),
     ],
 )
 def test_a_group_runs_once_enough_pods_are_bound(
@@ -151,7 +151,7 @@ def test_a_group_runs_once_enough_pods_are_bound(
 def test_fields_that_are_stored_only_are_named(cluster: Cluster, spec: Any, field: str) -> None:
     cluster.group(**spec)
     found = condition(write(cluster), "NotHonored")
-    assert found["message"] == f"dray stores {field} and does not act on it yet"
+    assert found["message"] == f"dray stores {field} but does not act on it yet"
 
 
 def test_a_native_group_has_kubernetes_condition_which_stays_true(cluster: Cluster) -> None:
@@ -187,7 +187,7 @@ def test_fields_of_a_native_group_that_are_stored_only_are_named(cluster: Cluste
     status = rule.answer(cluster.cache)
     assert condition(status, "PodGroupInitiallyScheduled")["status"] == "False"
     assert condition(status, "NotHonored")["message"] == (
-        "dray stores spec.schedulingConstraints and does not act on it yet"
+        "dray stores spec.schedulingConstraints but does not act on it yet"
     )
     cluster.put_again(group | {"spec": group["spec"] | topology, "status": status})
     assert rule.answer(cluster.cache) is None
@@ -224,7 +224,7 @@ def test_shares_of_a_queue_are_named_as_stored_only(cluster: Cluster) -> None:
     cluster.put(QUEUES, "q", spec={"weight": 2, "capability": {"cpu": "1"}})
     (found,) = queues(cluster)["q"]["conditions"]
     assert found["message"] == (
-        "dray stores spec.capability, spec.weight and does not act on it yet"
+        "dray stores spec.capability, spec.weight but does not act on it yet"
     )
 
 

@@ -76,7 +76,7 @@ class IndexedNodes:
             one = self._preferred.get(row)
             order = (0, "") if one is None else (one.key, one.uid)
             return _choice(wanted, node, found, index.table.cards, order)
-        if longer:  # A spent budget: it was tried for a shorter time than others.
+        if longer:  # If the budget is spent, this node was searched less than others.
             return Outcome.SLOW if self._budget.is_spent else Outcome.UNFIT
         return Outcome.SLOW if on_node.ran_out else Outcome.UNFIT
 
@@ -98,8 +98,8 @@ class IndexedNodes:
 
 
 class NamedNodes:
-    """The few nodes that a pod names, or where its other claims are; scored one by one, because
-    each pod of a DaemonSet names another node."""
+    """The few nodes that a pod names, or where its other claims are. They are scored one by one,
+    because each pod of a DaemonSet names another node."""
 
     def __init__(
         self, state: AllocatorState, domain: SchedulingDomain, wanted: PodRequest, scoring: Scoring
@@ -126,7 +126,7 @@ class NamedNodes:
         return self._score.of(table, row, fitting), table.tie.item(row), table.uid(row)
 
     def evaluate(self, row: int, *, longer: bool = False) -> Choice | Outcome:
-        """See ``CandidateNodes``. The first search is as long as any."""
+        """See ``CandidateNodes``. The first search is as long as a later one would be."""
         wanted, node = self._wanted, self._table.names[row]
         if not passes(self._state, wanted, node):
             return Outcome.UNFIT

@@ -38,10 +38,10 @@ _LEAST_ALPHA: Final = 0.02
 _MOST_ALPHA: Final = 0.6
 _MICRO: Final = 1_000_000
 _MAX_PODS: Final = 256
-"""The model is learned again after half as many pods as before, but at the latest after this
-many,"""
+"""The model is learned again after half as many pods as were counted before, but at the latest
+after this many pods."""
 _CARDS_PER_POD: Final = 24
-"""or, in a large pool, after one pod per this many cards."""
+"""In a large pool, the latest is one pod per this many cards instead of ``_MAX_PODS``."""
 _MIN_DIFFERENCE: Final = 0.05
 """A new model that differs by less is dropped: a new one causes all nodes to be scored again."""
 

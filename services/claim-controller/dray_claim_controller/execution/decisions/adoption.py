@@ -1,8 +1,8 @@
-"""Pods that have all their devices, are not started, and whose decision is in no log. Pure.
+"""Pods that have all their devices, have not started, and whose decision is in no log. Pure.
 
 The log of an ended epoch is not read any more, but what it committed stays in
-``ResourceClaim.status``. Only the binding is missing, or the gate is still there. A claim that was
-deleted counts, too, if it is reserved for the pod: Kubernetes keeps it that long.
+``ResourceClaim.status``. Only the binding is missing, or the gate is still there. A deleted claim
+also counts while it is reserved for the pod: Kubernetes keeps it that long.
 """
 
 from dray.api.names import OWNER_DRAY

@@ -27,8 +27,9 @@ def double_allocation(
 ) -> str | None:
     """Why ``wanted`` must not be written, or None.
 
-    ``others`` may name a claim twice (status and write in flight) and ``wanted`` itself; the
-    last one counts, and ``wanted`` never against itself. Admin access consumes nothing.
+    ``others`` may contain a claim twice (its status and a write in flight), and ``wanted`` itself.
+    The last entry of a claim counts, and ``wanted`` is never compared with itself. Admin access
+    consumes nothing.
     """
     held = {other.claim_uid: other for other in others if other.claim_uid != wanted.claim_uid}
     for device_id in dict.fromkeys(device.id for device in wanted.allocation.devices):

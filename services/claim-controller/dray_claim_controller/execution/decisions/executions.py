@@ -21,7 +21,7 @@ _COMMITTED = "committed"
 
 @dataclass(frozen=True, slots=True)
 class DecisionVersions:
-    """What a decision was taken by, as its record says."""
+    """The versions that a decision was based on, as its record names them."""
 
     policy_version: int
     """Generation of the pool's SchedulingConfigTemplate."""
@@ -55,8 +55,8 @@ class Execution:
 class OpenExecutions:
     """The decisions of one domain and epoch that may still need work.
 
-    A decision stays after its claims were released as committed: the binding may be missing.
-    It goes when a claim was voided, withdrawn or deleted, and when ``finish`` says so.
+    A decision stays after its claims were released as committed, because the binding may be
+    missing. It is removed when a claim was voided, withdrawn or deleted, and by ``finish``.
     """
 
     domain: str
@@ -80,16 +80,17 @@ class OpenExecutions:
     _pod_of_claim: dict[str, str] = field(default_factory=dict)
     _parts: CheckpointParts = NO_PARTS
     _is_whole: bool = True
-    """Whether it was read from the first record, or from a whole checkpoint on."""
+    """Whether it was read from the first record, or from a complete checkpoint."""
 
     def fold(
         self, sequence: int, record: AnyRecord, traceparent: str = "", cause: str = ""
     ) -> bool:
-        """Apply one record; one folded already changes nothing. True if it begins with it, so
-        that everything open and waiting is new: it ends the checkpoint where the log began.
+        """Apply one record; a record that was applied before changes nothing. Returns True if the
+        record ends the checkpoint from which reading began: then everything open and waiting is
+        new.
 
-        ``traceparent`` and ``cause``, the message's id, came with the record; they tell nothing
-        of what is to be done.
+        ``traceparent`` and ``cause``, the message's id, came with the record; they don't affect
+        what is to be done.
         """
         if sequence <= self.sequence:
             return False
@@ -117,7 +118,8 @@ class OpenExecutions:
         return self._parts.is_complete and self._continue_from(sequence, record)
 
     def _begin_again(self) -> None:
-        """The records before are trimmed: a checkpoint replaces them."""
+        """Forget everything, because the earlier records are trimmed: a checkpoint replaces
+        them."""
         self.open.clear()
         self.waiting.clear()
         self.left.clear()

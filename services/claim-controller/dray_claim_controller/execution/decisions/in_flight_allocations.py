@@ -1,4 +1,4 @@
-"""Allocations being written, held against all that the claims say. Nothing here awaits."""
+"""Allocations being written, compared with everything that the claims say. Nothing here awaits."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
@@ -51,14 +51,15 @@ class InFlightAllocations:
         self._over_s[claim_uid] = over_s
 
     def doubted_until_s(self, claim_uids: Iterable[str]) -> float | None:
-        """When (monotonic) to read the claims to know what became of their writes; None: that is
-        known of all."""
+        """When (monotonic) to read the claims to learn the outcome of their writes; None: every
+        outcome is known."""
         open_uids = {holding.claim_uid for holding in self.writes}
         known = (self._over_s.get(uid) for uid in claim_uids if uid in open_uids)
         return max((over_s for over_s in known if over_s is not None), default=None)
 
     def read(self, claim_uid: str, asked_s: float) -> None:
-        """The claim is seen as the server had it at ``asked_s`` (monotonic), or later."""
+        """The claim was read in the state that the server had at ``asked_s`` (monotonic), or
+        later."""
         if self._over_s.get(claim_uid, inf) <= asked_s:
             self.leave(claim_uid)
 
@@ -74,7 +75,8 @@ class InFlightAllocations:
         return cached is None or cached.claim.resource_version > self._fences[uid]
 
     def problem(self, holding: ClaimHolding) -> str | None:
-        """Why the allocation must not be written: ``double_allocation``, ``overdrawn_counter``."""
+        """Why the allocation must not be written, by ``double_allocation`` and
+        ``overdrawn_counter``."""
         ids = dict.fromkeys(device.id for device in holding.allocation.devices)
         pools = self._counters(ids)
         others = self._others([*ids, *_devices_with_counters(pools)])
@@ -98,7 +100,8 @@ class InFlightAllocations:
         return [*others, *self._writes.values()]
 
     def withheld(self, holding: ClaimHolding) -> str | None:
-        """Why a device is given to nobody as long as it is unknown who holds it."""
+        """Why a device of the allocation is withheld: a claim that can't be read may hold it; None:
+        no device is."""
         cards = self._cache.devices
         for device in dict.fromkeys(device.id for device in holding.allocation.devices):
             for slice_ in cards.slices_of(device.driver, device.pool):
@@ -117,7 +120,7 @@ class InFlightAllocations:
 
 
 def _devices_with_counters(pools: Mapping[DevicePool, SharedCounters]) -> Iterator[DeviceId]:
-    """All devices that take of the pools' counters."""
+    """All devices that consume the pools' counters."""
     for (driver, pool), counters in pools.items():
         for name in counters.uses:
             yield DeviceId(driver, pool, name)
@@ -129,8 +132,8 @@ _NAMESPACE = UUID("2d4c1a52-6a64-5f0e-8a34-6f1f0d7b9e11")
 def with_shares(decision: ClaimDecision, is_shareable: Callable[[DeviceId], bool]) -> Allocation:
     """The allocation with a share id on every share.
 
-    The id is made of claim, attempt, request, device and position, so that a repeated write
-    repeats it.
+    The id is made of claim, attempt, request, device and position, so that a repeated write has the
+    same id.
     """
     devices = tuple(
         _with_share(decision, index, device, is_shareable)

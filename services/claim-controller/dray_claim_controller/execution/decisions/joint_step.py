@@ -57,7 +57,7 @@ def _state(cache: ObjectCache, decision: PodDecision) -> _State:
         if one is None or one.claim.deleting or one.claim.void >= wanted.attempt:
             return "gone"
         allocation = one.claim.allocation
-        # Wait until the watch shows it: then other components can read it, too.
+        # Wait until the watch shows it: then other components can also read it.
         if allocation is None or not same_allocation(allocation, wanted.allocation):
             return "unready"
         if not one.allocation_watched:

@@ -1,7 +1,7 @@
 """The next step of a decision's execution, from observation alone. Pure.
 
 The order is that of KEP-4381 for components other than kube-scheduler: finalizer, allocation
-(with ``reservedFor`` where dray binds), then the lifting of the gate, or the binding once the
+(with ``reservedFor`` if dray binds), then the lifting of the gate, or the binding once the
 devices are ready for it. Every step can be repeated after a restart: an execution remembers only
 ``committed``, the claims that it saw allocated.
 """
@@ -133,7 +133,7 @@ Step = Mark | Commit | AwaitWatch | AwaitDevices | AwaitGroup | LiftGate | BindP
 
 
 def stop_jointly(why: str) -> str:
-    """The verdict on a group's decision that none of its pods is bound."""
+    """The verdict that no pod of a group's decision is bound."""
     return _STOP + why
 
 
@@ -274,8 +274,8 @@ def _is_allocated(claim: Claim, wanted: ClaimDecision) -> bool:
 def _may_be_cleared(
     observed: Observed, decision: PodDecision, cached: CachedResourceClaim, wanted: ClaimDecision
 ) -> bool:
-    # Found marked by an earlier execution, and kube-scheduler has the pod in hand: it may have
-    # had an allocation of this attempt and lost it. That can't be observed, so the attempt is
+    # An earlier execution marked the claim, and kube-scheduler has the pod in hand: the claim may
+    # have had an allocation of this attempt and lost it. That can't be observed, so the attempt is
     # given up, and the allocator decides again.
     if wanted.uid in observed.marked or cached.claim.decision != wanted.attempt:
         return False
@@ -286,8 +286,8 @@ def _may_be_cleared(
 def same_allocation(left: Allocation, right: Allocation) -> bool:
     """Whether two allocations consume the same capacity of the same devices on the same node.
 
-    Amounts are compared as quantities, and share ids and configuration not at all: servers
-    rewrite ``1024Mi``, and drop what their gates do not know.
+    Amounts are compared as quantities, because servers rewrite ``1024Mi``. Share ids and
+    configuration are not compared, because servers drop fields whose feature gates are off.
     """
     return left.node == right.node and _takes(left) == _takes(right)
 

@@ -1,6 +1,6 @@
-"""What may be rolled back, and the void annotation that the pod gets before. Pure.
+"""What may be rolled back, and the void annotation that the pod gets before that. Pure.
 
-A void claim can't be committed, but a binding names no claims: only the pod can prevent it. So
+A void claim can't be committed. But a binding names no claims, so only the pod can prevent it:
 before an allocation is cleared, an annotation of the pod names the void attempts (ADR 0022), as
 ``<claim UID>.<attempt>``, one per claim.
 """

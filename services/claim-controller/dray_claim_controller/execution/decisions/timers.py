@@ -24,7 +24,7 @@ def due(
     more_s: Mapping[str, float] = _NO_EXTENSION,
 ) -> Due:
     """Names that have been present, without a pause, for ``after_s`` seconds; ``more_s`` extends
-    that for some of them. ``since_s``: the last result's."""
+    that for some of them. ``since_s``: that of the last result."""
     kept = {name: since_s.get(name, now_s) for name in present}
     return Due(
         tuple(

@@ -1,9 +1,9 @@
 """When an allocation that kube-scheduler can't use is rolled back. Pure.
 
-kube-scheduler clears an allocation only when another node got as far as the DRA filter; a pod
-that fits no other node would wait on its claim's node for ever. What it has cleared is voided:
-facts tell only the newest state of a claim, and an allocation that came and went between two of
-them would pass for one that is still to come.
+kube-scheduler clears an allocation only if another node got as far as the DRA filter; a pod that
+fits no other node would wait for its claim's node for ever. The attempts whose allocation it has
+cleared are voided: a fact shows only the newest state of a claim, so an allocation that was written
+and cleared between two facts would look like one that is still to be written.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ _FIRST, _LATER = "first", "later"
 def _is_unschedulable(cache: ObjectCache, cached: CachedPod) -> bool:
     """Whether kube-scheduler refuses the pod although our allocation waits for it.
 
-    Not while it makes room there: it has nominated the allocation's node, and the pods that it
-    evicts take their time to end.
+    False while kube-scheduler makes room there: it has nominated the allocation's node, and the
+    pods that it evicts need time to end.
     """
     pod = cached.pod
     if pod is None or not _is_with_kube_scheduler(pod):
@@ -46,8 +46,8 @@ def _is_unschedulable(cache: ObjectCache, cached: CachedPod) -> bool:
 
 
 def _was_rolled_back(cache: ObjectCache, cached: CachedPod) -> bool:
-    """Whether an earlier attempt was rolled back: then kube-scheduler's refusal may be of that
-    one, and it may be a while before it tries the pod again."""
+    """Whether an earlier attempt was rolled back: then kube-scheduler's refusal may be about that
+    attempt, and it may take a while to try the pod again."""
     return cached.pod is not None and any(held.claim.void for held in cache.claims_of(cached.pod))
 
 
@@ -59,10 +59,11 @@ def unschedulable_attempt(cache: ObjectCache, cached: CachedPod) -> str | None:
 
 
 def cleared(cache: ObjectCache, cached: CachedPod) -> tuple[str, ...] | None:
-    """UIDs of the pod's claims whose allocation kube-scheduler cleared; None: of none.
+    """UIDs of the pod's claims whose allocation kube-scheduler cleared; None if there are none.
 
-    The gate is lifted when all claims are allocated as decided. So an attempt without allocation
-    after that was cleared, or is being written again: ask only if nobody executes it.
+    The gate is lifted when all claims are allocated as decided. So an attempt that has no
+    allocation after that was cleared, or is being written again: call this only if no execution of
+    the pod runs.
     """
     pod = cached.pod
     if pod is None or not _is_with_kube_scheduler(pod):

@@ -42,8 +42,8 @@ from dray_claim_controller.groups.decisions.status import (
 class GroupStatus(
     RecordedRule[dict[str, Any] | None], frozen=True, kw_only=True, tag="group-status"
 ):
-    """What to write into a PodGroup's status, if that is news: all of it for a group of Volcano,
-    the conditions for a native one."""
+    """What to write into a PodGroup's status; None if nothing changed. For a Volcano group, this is
+    the whole status, for a native group only the conditions."""
 
     group: GroupKey
     waiting: str
@@ -78,7 +78,7 @@ class GroupStatus(
 
 
 def _known(obj: Object, status: dict[str, Any]) -> dict[str, Any]:
-    """The same fields as the object has them; absent counts are 0."""
+    """The values that the object has in the same fields; absent counts are 0."""
     before = obj.get("status") or {}
     empty = {"phase": "", "state": "", "conditions": [], "allocated": {"pods": "0"}}
     return {name: before.get(name) or empty.get(name, 0) for name in status}
@@ -88,13 +88,13 @@ class GroupActions(msgspec.Struct, frozen=True, kw_only=True):
     """What is due for the pods of a group, by UID."""
 
     ungate: tuple[str, ...] = ()
-    """Their gates are removed: they need no devices, or their group has started."""
+    """Pods whose gates are removed: they need no devices, or their group has started."""
     evict: tuple[str, ...] = ()
-    """Their group ends, and they have started: a gate that was removed can't be put back."""
+    """Started pods of a group that ends: a gate that was removed can't be put back."""
     roll_back: tuple[str, ...] = msgspec.field(default=(), name="take_back")
-    """They have devices, and their group ends."""
+    """Pods with devices of a group that ends."""
     is_below: bool = False
-    """Whether some members have devices, and too few of the group run."""
+    """Whether some members have devices, but too few members run."""
 
 
 class DueForGroup(RecordedRule[GroupActions], frozen=True, kw_only=True, tag="due-for-group"):
@@ -102,7 +102,7 @@ class DueForGroup(RecordedRule[GroupActions], frozen=True, kw_only=True, tag="du
 
     group: GroupKey
     below_s: float
-    """How long too few of it have run."""
+    """For how long too few members have run."""
     timeout_s: float
     """How long that may last, unless the group says otherwise."""
     grace_s: float
@@ -144,8 +144,9 @@ def _rides(cache: ObjectCache, pod: Pod) -> bool:
 
 
 def _waits(cache: ObjectCache, pod: Pod) -> bool:
-    """Whether a pod of a group that has started lacks nothing that dray would give it. A native
-    group is one entry in kube-scheduler's queue, which a single gate holds."""
+    """Whether the gate of a pod is lifted when its group has started: dray gives the pod no
+    devices, or it lacks them in a native group. Such a group is one entry in kube-scheduler's
+    queue, and a single gate would hold it back."""
     if not pod.gated or pod.other_gates:
         return False
     if not needs_devices(cache, pod):
@@ -157,7 +158,7 @@ def _waits(cache: ObjectCache, pod: Pod) -> bool:
 class MissingGroups(
     RecordedRule[tuple[tuple[GroupKey, str], ...]], frozen=True, kw_only=True, tag="missing-groups"
 ):
-    """Groups to be created for the owners of pods, each with the UID of one of these."""
+    """Groups to be created for the owners of pods, each with the UID of one of the pods."""
 
     def answer(self, cache: ObjectCache) -> tuple[tuple[GroupKey, str], ...]:
         found: dict[GroupKey, str] = {}
@@ -180,8 +181,8 @@ def _asks_for_group(cached: CachedPod) -> bool:
 
 
 def lacks_pods_of_owner(cache: ObjectCache, key: GroupKey) -> CachedPod | None:
-    """A pod whose owner says the minimum of its group, which has fewer pods: the owner may have
-    been scaled down. None: there is no such pod."""
+    """A pod of a group that has fewer pods than its minimum, if the pods' owner determines the
+    minimum: the owner may have been scaled down. None: there is no such pod."""
     group = group_of(cache, key) if is_owned(key) else None
     if group is None or counted(cache, group, _exists).members >= group.minimum:
         return None
@@ -212,7 +213,7 @@ def owner_with_pod_count(reference: Object) -> Resource | None:
 
 
 def owned_group(pod: Object, key: GroupKey, owner: Object) -> Object:
-    """The PodGroup for the pods of an owner: an object, or a reference to it."""
+    """The PodGroup for the pods of an owner. ``owner``: the object, or a reference to it."""
     annotations = pod["metadata"].get("annotations") or {}
     least = annotations.get(GANG_MIN_MEMBERS) or pods_of(owner)
     spec: dict[str, Any] = {"minMember": int(least)}
@@ -246,7 +247,8 @@ def owned_group(pod: Object, key: GroupKey, owner: Object) -> Object:
 
 
 def pods_of(owner: Object) -> int:
-    """How many pods of an owner run at the same time, as it says; 1 where it does not."""
+    """How many pods of an owner run at the same time, according to its spec; 1 if it does not
+    say."""
     spec = owner.get("spec") or {}
     if "replicatedJobs" in spec:
         return sum(
@@ -277,11 +279,11 @@ def default_queue() -> Object:
 class QueueStatuses(
     RecordedRule[dict[str, dict[str, Any]]], frozen=True, kw_only=True, tag="queue-statuses"
 ):
-    """What to write into the status of Queues, where that is news, by name. A default queue that
-    is missing is to be created, and has an empty one."""
+    """What to write into the status of Queues, by name; Queues without a change are left out. A
+    missing default queue has an empty status here: it is to be created."""
 
     acts_for_volcano: bool
-    """Whether nobody else writes them."""
+    """Whether Volcano is absent, so that only dray writes them."""
 
     def answer(self, cache: ObjectCache) -> dict[str, dict[str, Any]]:
         queues = cache.plain[QUEUES.plural]

@@ -40,13 +40,13 @@ class GroupState:
     running: GroupCount
     """Members that are bound, or have succeeded."""
     is_met: bool
-    """Whether these are enough."""
+    """Whether ``running`` is enough for the group's minimum."""
     have_devices: bool
     """Whether enough members run or lack nothing but their binding."""
     exist: GroupCount
     """Members that exist, have not failed, and have no gate of another controller."""
     gated: int
-    """Members that have one."""
+    """Members with a gate of another controller."""
     waiting: str = ""
     """Why members wait, as the decision log says; empty: it says nothing."""
     blocked: str = ""
@@ -54,7 +54,7 @@ class GroupState:
 
     @property
     def phases(self) -> dict[str, int]:
-        """The number of pods by phase; those that end are in none."""
+        """The number of pods by phase; pods that are ending are in none."""
         found: dict[str, int] = {}
         for pod in self.pods:
             if not pod.deleting or pod.phase in TERMINAL_PHASES:
@@ -85,7 +85,7 @@ def observe(
 
 
 def volcano_status(state: GroupState, obj: Object, now_unix_s: float) -> dict[str, Any]:
-    """``status`` of a PodGroup of Volcano."""
+    """``status`` of a Volcano PodGroup."""
     before, phases = obj.get("status") or {}, state.phases
     return {
         "phase": _phase_of(state, before.get("phase") or ""),
@@ -98,7 +98,7 @@ def volcano_status(state: GroupState, obj: Object, now_unix_s: float) -> dict[st
 
 
 def _phase_of(state: GroupState, before: str) -> str:
-    """The next phase, as ``getPodGroupPhase`` of Volcano. A group without pods is in the queue as
+    """The next phase, as in Volcano's ``getPodGroupPhase``. A group without pods is in the queue as
     soon as nothing blocks it: dray admits groups without quotas."""
     phases = state.phases
     is_unschedulable = not state.is_met and bool(state.pods)
@@ -147,7 +147,7 @@ def _why(state: GroupState) -> tuple[str, str]:
     if state.exist.lacks:
         return "NotEnoughTasks", lacking
     if state.group.is_gang and state.have_devices:
-        binding = _binding(state) or "if that is so at the deadline, all end"
+        binding = _binding(state) or "if this is still so at the deadline, all are evicted"
         message = f"enough pods have their devices, but only {state.running.in_words()} are bound"
         return "NotEnoughResources", f"{message}; {binding}"
     message = state.waiting or "its pods are being decided"
@@ -166,7 +166,7 @@ def _binding(state: GroupState) -> str:
 
 
 def _ignored(obj: Object) -> str:
-    """The fields of a PodGroup that dray stores and does not act on."""
+    """The fields of a PodGroup that dray stores but does not act on."""
     spec = obj.get("spec") or {}
     found = ["spec.networkTopology"] * bool(spec.get("networkTopology"))
     policies: Sequence[Mapping[str, Any]] = spec.get("subGroupPolicy") or ()
@@ -176,7 +176,7 @@ def _ignored(obj: Object) -> str:
 
 
 def _not_acted_on(fields: Sequence[str]) -> str:
-    return f"dray stores {name_list(fields)} and does not act on it yet" if fields else ""
+    return f"dray stores {name_list(fields)} but does not act on it yet" if fields else ""
 
 
 _NATIVE_STORED: Final = ("parentCompositePodGroupName", "schedulingConstraints")
@@ -190,13 +190,14 @@ _SHARES: Final = (
     "priority",
     "type",
 )
-"""Fields of a Queue that dray stores and does not act on."""
+"""Fields of a Queue that dray stores but does not act on."""
 
 
 def queue_status(obj: Object, phases: Mapping[str, int], pods: int) -> dict[str, Any]:
-    """``status`` of a Queue whose groups have these phases, and so many bound pods.
+    """``status`` of a Queue whose groups have these phases and ``pods`` bound pods.
 
-    As with Volcano, a queue that is closing is closed once it has no group left."""
+    As with Volcano, a queue that is closing is closed once it has no group left.
+    """
     spec, before = obj.get("spec") or {}, obj.get("status") or {}
     counts = ("unknown", "pending", "running", "inqueue", "completed")
     status: dict[str, Any] = {name: phases.get(name, 0) for name in counts}
@@ -226,7 +227,7 @@ def _dated(
     before: Mapping[str, Any],
     now_unix_s: float,
 ) -> dict[str, str]:
-    """A condition; its time and transition stay while its status and reason do."""
+    """A condition; its time and transition stay the same as long as its status and reason do."""
     condition = {"type": kind, "status": status, "reason": reason, "message": message}
     if (before.get("status"), before.get("reason")) == (status, reason):
         kept = ("lastTransitionTime", "transitionID")
@@ -263,7 +264,7 @@ def native_condition(state: GroupState, obj: Object, now_unix_s: float) -> dict[
 
 def native_not_honored(state: GroupState, obj: Object, now_unix_s: float) -> dict[str, Any] | None:
     """``NotHonored`` of a native PodGroup with fields that dray does not act on; None: there are
-    none, or it says so. These fields never change."""
+    none, or the object has the condition already. These fields never change."""
     spec = obj.get("spec") or {}
     message = _not_acted_on([f"spec.{name}" for name in _NATIVE_STORED if spec.get(name)])
     conditions = (obj.get("status") or {}).get("conditions") or ()

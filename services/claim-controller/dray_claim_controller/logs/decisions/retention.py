@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dray.messages.facts import CheckpointPosition
 
 _REMEMBERED = 8
-"""How many checkpoints, evenly distributed, are remembered of the time that is kept."""
+"""How many evenly distributed checkpoints are remembered from the time that is kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,10 @@ def next_epoch(
 ) -> int:
     """An epoch above every one that anybody may have decided in.
 
-    ``remembered`` by the pool, ``published`` on the bus, ``attempts``: the highest on each claim,
-    begun or void. ``inherited``: those of open claims that are older than the pool, which was
-    created at ``created_unix_s``: the pool was deleted and made again. Where nothing remembers
-    its former epochs, the second of its creation is above all of them.
+    ``remembered``: by the pool. ``published``: on the bus. ``attempts``: the highest of each claim,
+    begun or void. ``inherited``: the same for open claims that are older than the pool, which was
+    created at ``created_unix_s``: then an earlier pool of this name was deleted. If nothing
+    remembers the epochs of that pool, the second of the new pool's creation is above all of them.
     """
     executed = [epoch_of(attempt) for attempt in attempts if attempt > 0]
     counted = max(remembered.epoch, published, *executed, 0) + 1
@@ -45,8 +45,8 @@ def next_epoch(
 
 
 def _voided_together(attempts: Sequence[int]) -> bool:
-    """Whether an epoch's end voided these claims, all of them, and none was begun since: then
-    an epoch counted from their marks is above what anybody decided for them."""
+    """Whether the end of an epoch voided all of these claims, and no attempt was begun since: then
+    an epoch counted from their marks is above every decision about them."""
     highest = max(attempts)
     return 0 < highest == min(attempts) and highest % EPOCH_SPAN == 0
 
@@ -62,7 +62,7 @@ class ReopenCheck(RecordedRule[bool], frozen=True, kw_only=True, tag="must-begin
     seen_sequence: int
     """Last record of that log that this term has read."""
     facts_created: str
-    """Which stream of facts there is."""
+    """The creation time of the current facts' stream."""
 
     def answer(self, cache: ObjectCache) -> bool:
         lost = is_lost(self.remembered, self.state, self.seen_sequence)
@@ -80,7 +80,7 @@ class NextEpoch(RecordedRule[int], frozen=True, kw_only=True, tag="next-epoch"):
     attempts: tuple[int, ...]
     """Highest attempt on each of the pool's claims."""
     inherited: tuple[int, ...] = ()
-    """Highest attempt on each that is older than the pool and not allocated."""
+    """Highest attempt on each claim that is older than the pool and not allocated."""
     created_unix_s: float = 0.0
     """When the pool was created."""
 

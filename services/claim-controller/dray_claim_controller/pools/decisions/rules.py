@@ -23,7 +23,7 @@ from dray_claim_controller.pools.decisions.status import (
 
 
 class Taints(RecordedRule[tuple[Taint, ...] | None], frozen=True, kw_only=True, tag="taints"):
-    """Which taints a node of ``pool`` is to have, if not those it has."""
+    """The taints that a node of ``pool`` is to have; None if it has them."""
 
     node: str
     pool: str
@@ -40,7 +40,7 @@ class Taints(RecordedRule[tuple[Taint, ...] | None], frozen=True, kw_only=True, 
 
 
 class PoolStatus(RecordedRule[dict[str, Any] | None], frozen=True, kw_only=True, tag="pool-status"):
-    """What a pool's status is to say, if it is news."""
+    """What to write into a pool's status; None if nothing changed."""
 
     pool: str
     nodes: tuple[str, ...]
@@ -53,7 +53,7 @@ class PoolStatus(RecordedRule[dict[str, Any] | None], frozen=True, kw_only=True,
     allocates: bool = True
     """Whether the cluster's kube-scheduler allocates devices."""
     is_recalled: bool = False
-    """Whether devices of one of the moving nodes were kube-scheduler's."""
+    """Whether kube-scheduler had the devices of one of the moving nodes."""
     served_by: str | None = None
     """The allocator that serves it; empty: none; None: not known yet."""
     silent: tuple[str, ...] = ()
@@ -73,7 +73,8 @@ class PoolStatus(RecordedRule[dict[str, Any] | None], frozen=True, kw_only=True,
 
 
 def dedicated_taints(taints: Iterable[Taint], pool: Pool | None) -> tuple[Taint, ...] | None:
-    """The node's taints with dray's own right for its pool, or None if they are already."""
+    """The node's taints, with dray's own taints right for its pool, or None if they are right
+    already."""
     before = tuple(taints)
     others = tuple(taint for taint in before if taint.key != DEDICATED_TAINT)
     own = tuple(taint for taint in before if taint.key == DEDICATED_TAINT)

@@ -19,7 +19,7 @@ from dray_claim_controller.pools.decisions.usage import allocated_claims, pods_o
 SILENT_S: Final = 30.0
 """After this time without a report a node-agent counts as silent; it reports every 10 s."""
 MOVED_FAR: Final = 100
-"""Records of a log."""
+"""How many log records the stored position may be behind before it alone is worth a write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,16 @@ class OwnerChange:
     """Which owner allocates the pool's devices."""
 
     moving: tuple[str, ...] = ()
-    """Its nodes whose devices do not have the pool's owner yet."""
+    """Its nodes whose devices the pool's owner does not have yet."""
     allocates: bool = True
     """Whether the cluster's kube-scheduler allocates devices."""
     is_recalled: bool = False
-    """Whether devices of one of them were kube-scheduler's."""
+    """Whether kube-scheduler had the devices of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolServices:
-    """Which services of the pool are there."""
+    """Which services of the pool are available."""
 
     served_by: str | None = None
     """The allocator that serves it; empty: none; None: not known yet."""
@@ -63,8 +63,8 @@ def pool_status(
 ) -> dict[str, Any]:
     """The pool's status; ``nodes`` are those published as its own.
 
-    Of the decision log only the sequence is written, and only of the epoch that the status names:
-    epochs are written where they are opened.
+    Only the sequence of the decision log is written, and only if the status names the same epoch:
+    epochs are written when they are opened.
     """
     obj = cache.plain[POOLS.plural][pool.name]
     before = stored_status(obj)
@@ -100,8 +100,8 @@ def pool_status(
 
 
 def _owner(obj: Object, pool: Pool, hands: OwnerChange) -> str:
-    """Who had the devices until all nodes have the pool's owner; this one afterwards. Of nodes that
-    came from another pool in quarantine, the pool's status need not tell."""
+    """The former owner of the devices until all nodes have the pool's owner; then the pool's owner.
+    Nodes that came from another pool while in quarantine don't count."""
     if hands.is_recalled and may_have_changed_hands(obj):
         return OWNER_KUBE_SCHEDULER
     return former_owner(obj) if hands.moving else pool.owner
@@ -228,7 +228,10 @@ def _readiness(
 
 
 _NOT_SERVED = "NotServed"
-_NOT_SERVED_WHY = "no allocator has its lease: nothing is decided; does one run, and reach NATS?"
+_NOT_SERVED_WHY = (
+    "no allocator holds the pool's lease, so nothing is decided: check that an allocator runs and "
+    "reaches NATS"
+)
 _NODE_IN_TWO_POOLS = "NodeInTwoPools"
 NODES_IN_OTHER_POOLS = "NodesInOtherPools"
 """Reason of a pool that selects nodes and does not get them."""

@@ -11,7 +11,8 @@ from dray_claim_controller.execution.decisions.executions import OpenExecutions
 from dray_claim_controller.facts.membership import assigned_name
 
 HELD_FOR_S = 60.0
-"""A decision that is not committed after this time holds no pool: its claim can't be written."""
+"""A decision that is not committed after this time no longer keeps a pool from being deleted: its
+claim can't be written."""
 
 
 def has_finalizer(obj: Object) -> bool:

@@ -29,7 +29,7 @@ def asks_by_container(pod: Object) -> bool:
 def container_gpus(pod: Object, claims: Sequence[Claim], published: Published) -> str:
     """JSON of every container's cards, by uuid; an empty list for one that got none.
 
-    A card that is not published (any more) goes by its device name.
+    A card that is not published (any more) is named by its device name.
     """
     named = claim_names(pod).get(CLAIM_REFERENCE, "")
     held = [
@@ -57,7 +57,7 @@ def says(pod: Object, text: str) -> bool:
 
 
 def _of(pod: Object, container: Object, held: Sequence[AllocatedDevice]) -> list[AllocatedDevice]:
-    """What of the claim a container refers to, each card once."""
+    """The devices of the claim that a container refers to, each card once."""
     found: dict[DeviceId, AllocatedDevice] = {}
     for use in claim_uses(pod, container):
         for device in held if use.get("name") == CLAIM_REFERENCE else ():

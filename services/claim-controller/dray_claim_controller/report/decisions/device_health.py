@@ -33,7 +33,7 @@ class HealthNews:
 
 
 class DeviceHealth:
-    """Follows the nodes that change, by what their slices publish."""
+    """Follows the health of devices, as slices publish it, on the nodes that change."""
 
     def __init__(self, cache: ObjectCache) -> None:
         self._cache = cache
@@ -51,7 +51,7 @@ class DeviceHealth:
             yield from self._look_at(node)
 
     def close(self) -> None:
-        """Follow no more."""
+        """Stop following nodes."""
         if self._unread is not None:
             self._cache.changed_nodes.unsubscribe(self._unread)
 

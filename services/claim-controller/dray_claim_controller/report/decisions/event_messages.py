@@ -67,7 +67,7 @@ def waiting_status(waiting: Waiting) -> dict[str, Any]:
 
 
 def undecided_status(explanation: str) -> dict[str, Any]:
-    """The same, for a reason in words; none if that is empty."""
+    """The same for a reason in words; if it is empty, there is no explanation."""
     return {
         "phase": "Pending",
         "reason": "Waiting",
@@ -77,7 +77,7 @@ def undecided_status(explanation: str) -> dict[str, Any]:
 
 
 def _cut(explanation: str) -> str:
-    """As much as the field holds, in bytes."""
+    """The explanation, cut to as many bytes as the field holds."""
     return explanation.encode()[:EXPLANATION_LIMIT].decode(errors="ignore")
 
 
@@ -199,8 +199,8 @@ def bind_request(pod: Pod, spec: dict[str, Any]) -> Object:
 
 
 def in_short(allocation: Allocation, node: str) -> str:
-    """Devices and amounts on one line, such as ``gpu-0 on node-1 (virtual_vram 16Gi)``; a pool
-    that is not named after the ``node`` is named, too."""
+    """Devices and amounts on one line, such as ``gpu-0 on node-1 (virtual_vram 16Gi)``; includes
+    the pool if it is not named after the ``node``."""
     parts = []
     for device in allocation.devices:
         amounts = ", ".join(
@@ -260,8 +260,8 @@ def scheduled(pod: Pod, node: str) -> str:
 
 
 def may_pass_soon(reason: Reason) -> bool:
-    """Whether a pod waits for what dray does when a pool is new: its nodes become members, get its
-    taint, and publish its name."""
+    """Whether a pod waits for something that dray does when a pool is new: its nodes become
+    members, get its taint, and publish its name."""
     if reason.kind == "clause":
         unpublished = reason.nearest is not None and reason.nearest.seen == '""'
         return _POOL_CLAUSE in reason.what and unpublished
@@ -283,7 +283,7 @@ def event(
     """An Event about an object. One name per object and reason, so that repetitions are counted."""
     digest = hashlib.sha256(f"{about['uid']}/{reason}".encode()).hexdigest()[:16]
     now = time_to(now_unix_s)
-    # Events about what has no namespace are where kubectl looks for them.
+    # kubectl looks here for events about objects without a namespace.
     namespace = about.get("namespace") or "default"
     name = about["name"][:230].rstrip("-.")
     return {
@@ -320,7 +320,7 @@ def execution_step(progress: Progress, now_unix_s: float) -> ExecutionStep:
 
 
 def repeated(known: Object, again: Object) -> dict[str, Any]:
-    """The patch that counts ``again`` onto the event there is."""
+    """The patch that counts ``again`` as a repetition of the existing event ``known``."""
     return {
         "message": again["message"],
         "lastTimestamp": again["lastTimestamp"],

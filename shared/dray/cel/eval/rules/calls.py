@@ -1,4 +1,4 @@
-"""Calls of functions, by name and, where the types tell it, by overload."""
+"""Calls of functions, by name and, if the types determine it, by overload."""
 
 from typing import Final
 
@@ -24,8 +24,8 @@ _ONE_AT_A_TIME: Final = frozenset(
      "findAll", "flatten", "getFullYear", "getMonth", "getDayOfYear", "getDayOfMonth", "getDate",
      "getDayOfWeek", "getHours", "getMinutes", "getSeconds", "getMilliseconds")
 )  # fmt: skip
-"""Functions of several forms; where the form is not known, upstream's dispatch evaluates one
-argument after the other and stops at the first that fails."""
+"""Functions of several forms. If the form is not known, upstream's dispatch evaluates one argument
+after the other and stops at the first that fails."""
 _SUMS: Final[dict[str, Value]] = {
     "list_double_sum_double": 0.0,
     "list_uint_sum_uint": Uint(0),
@@ -64,7 +64,7 @@ def _has_constant_pattern(node: tree.Call, scope: Scope) -> bool:
 
 
 def _precomputed(node: tree.Call, target: Expr | None, found: Closure, scope: Scope) -> Closure:
-    """A call of constants gives what it gives; only its cost is counted each time."""
+    """A call whose arguments are constants is computed once. Its cost is counted each time."""
     given = node.arguments if target is None else (target, *node.arguments)
     if not given or not all(is_constant(argument, scope.names) for argument in given):
         return found
@@ -95,7 +95,7 @@ def _function(node: tree.Call) -> tuple[str, Expr | None]:
 
 
 def _or(name: str, target: Closure, other: Closure, *, strict: bool) -> Closure:
-    """``or`` and ``orValue``; unless ``strict``, what is not an optional passes through them."""
+    """``or`` and ``orValue``. Unless ``strict``, a value that is not an optional passes through."""
 
     def first_value(frame: Frame) -> Value:
         optional = target(frame)

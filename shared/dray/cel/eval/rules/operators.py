@@ -36,7 +36,7 @@ def unary(compiler: Compiler, node: tree.Unary, scope: Scope) -> Closure:
 
 
 def binary(compiler: Compiler, node: tree.Binary, scope: Scope) -> Closure:
-    """An operator; chains of them to the left are evaluated without recursion."""
+    """An operator. Chains of operators on the left are evaluated without recursion."""
     if node.operator in ("==", "!="):
         return _equality(compiler, node, scope)
     overload = compiler.overload(node)
@@ -56,7 +56,7 @@ def binary(compiler: Compiler, node: tree.Binary, scope: Scope) -> Closure:
 def _for_integers(
     exact: Callable[[Value, Value], Value], otherwise: Callable[[Value, Value], Value]
 ) -> Callable[[Value, Value], Value]:
-    """``exact`` where both are integers, as the types say; a dynamic list can hold others."""
+    """``exact`` if both are integers, as the types say. A dynamic list can hold other values."""
 
     def apply(left: Value, right: Value) -> Value:
         if type(left) is int and type(right) is int:
@@ -95,7 +95,7 @@ def _membership(
 
 
 def logical(compiler: Compiler, node: tree.Logical, scope: Scope) -> Closure:
-    """A chain that a deciding term settles, whatever fails before or after it."""
+    """A chain. A deciding term determines its result, even if terms before or after it fail."""
     terms = tuple([compiler.closure(term, scope) for term in node.terms])
     deciding = node.operator == "||"
 
@@ -119,7 +119,7 @@ def logical(compiler: Compiler, node: tree.Logical, scope: Scope) -> Closure:
 
 
 def _members(items: list[Value]) -> frozenset[Value] | None:
-    """The elements of a constant list, where upstream makes a set of them."""
+    """The elements of a constant list if upstream makes a set from them, else None."""
     kinds = (bool, str, int, Uint, float)
     if any(type(item) not in kinds for item in items):
         return None
@@ -127,7 +127,8 @@ def _members(items: list[Value]) -> frozenset[Value] | None:
 
 
 def _among(needle: Closure, members: frozenset[Value]) -> Closure:
-    """``needle in`` such a set costs only the needle; what Go can't hash stops the evaluation."""
+    """``needle in`` such a set costs only the needle. A value that Go can't hash stops the
+    evaluation."""
     hashable = (str, int, Uint, float)
 
     def test(frame: Frame) -> bool:

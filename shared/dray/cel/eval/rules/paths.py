@@ -1,4 +1,4 @@
-"""Variables, fields, elements, ternaries and ``has``: all that reads along a path."""
+"""Variables, fields, elements, ternaries and ``has``: all nodes that read along a path."""
 
 from typing import Final
 
@@ -17,12 +17,12 @@ _KEYS: Final = (str, int, Uint, bool, float)
 
 
 def path(compiler: Compiler, node: Expr, scope: Scope) -> Closure:
-    """A variable, or fields and elements of anything."""
+    """A variable, or fields and elements of any value."""
     return _path(compiler, node, (), scope, is_value=True)
 
 
 def _resolved(compiler: Compiler, node: Expr, scope: Scope) -> Closure:
-    """The value of ``node`` as key or branch, where a path does not cost itself."""
+    """The value of ``node`` as a key or branch, without the cost of the path itself."""
     is_path = isinstance(node, (tree.Ident, tree.Select, tree.Index, tree.Has))
     if is_path and not is_constant(node, scope.names):
         return _path(compiler, node, (), scope, is_value=False)
@@ -91,7 +91,7 @@ def _from_variable(
 def _branches(
     compiler: Compiler, node: tree.Conditional, steps: tuple[PathStep, ...], scope: Scope
 ) -> Closure:
-    """A ternary, whose branches are followed further one by one."""
+    """A ternary. The remaining steps are applied to each of its branches."""
     condition = compiler.closure(node.condition, scope)
     then = _path(compiler, node.then, steps, scope, is_value=False)
     otherwise = _path(compiler, node.otherwise, steps, scope, is_value=False)
@@ -146,6 +146,7 @@ def _cheaper(closure: Closure) -> Closure:
 
 
 def _is_ternary(node: Expr) -> bool:
-    """Whether it is one, or a macro that stands for one: steps then go on in its branches."""
+    """Whether it is a ternary, or a macro that expands to one: steps then continue in its
+    branches."""
     is_macro = isinstance(node, tree.Macro) and node.name in ("optMap", "optFlatMap")
     return is_macro or isinstance(node, tree.Conditional)

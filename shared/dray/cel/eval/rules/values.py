@@ -21,7 +21,7 @@ _STEPS: Final[dict[type, int]] = {
     tree.ListLiteral: 8, tree.MapLiteral: 12, tree.MessageLiteral: 12, tree.Index: 2,
     tree.Select: 2,
 }  # fmt: skip
-"""Steps of evaluating a node once; others take 1."""
+"""Steps for one evaluation of a node. Other nodes take 1."""
 
 
 def list_literal(compiler: Compiler, node: tree.ListLiteral, scope: Scope) -> Closure:
@@ -68,7 +68,7 @@ def map_literal(compiler: Compiler, node: tree.MapLiteral, scope: Scope) -> Clos
 
 
 def message(compiler: Compiler, node: tree.MessageLiteral, scope: Scope) -> Closure:
-    """``google.protobuf.Int64Value{value: 1}`` and its like."""
+    """``google.protobuf.Int64Value{value: 1}`` and similar messages."""
     name = node.name.removeprefix(".")
     fields = [(part.name, compiler.closure(part.value, scope), part.optional)
               for part in node.fields]  # fmt: skip
@@ -102,7 +102,7 @@ def bind(compiler: Compiler, node: tree.Bind, scope: Scope) -> Closure:
 
 
 def macro(compiler: Compiler, node: tree.Macro, scope: Scope) -> Closure:
-    """Loops, and ``optMap`` with its relatives."""
+    """Loops, ``optMap`` and similar macros."""
     lazy = node.name in ("optMap", "optFlatMap")
     inner, slots = scope.extended(*node.variables, lazy=lazy)
     arguments = tuple([compiler.closure(argument, inner) for argument in node.arguments])
@@ -125,7 +125,7 @@ def _sorting(compiler: Compiler, node: tree.Macro) -> str | None:
 
 
 def _steps_of(node: Expr) -> int:
-    """The steps of evaluating a tree once, in units of what a plain node takes.
+    """The steps for one evaluation of a tree. A plain node takes 1 step.
 
     A loop within it counts its own rounds.
     """

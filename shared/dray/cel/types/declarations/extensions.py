@@ -1,4 +1,4 @@
-"""Functions of cel-go's extensions that Kubernetes turns on."""
+"""Functions of cel-go's extensions that Kubernetes enables."""
 
 from typing import Final
 
@@ -55,7 +55,7 @@ STRINGS: Final = {
     "trim": "string_trim: string.() -> string",
     "upperAscii": "string_upper_ascii: string.() -> string",
 }
-"""With the regular expressions and list methods that Kubernetes adds under the same names."""
+"""Also the regular expressions and list methods that Kubernetes adds under the same names."""
 
 LISTS: Final = {
     "isSorted": """

@@ -111,10 +111,10 @@ AUTHORIZATION: Final = {
     "serviceAccount": "authorizer_serviceaccount: Authorizer.(string, string) -> Authorizer",
     "subresource": "resourcecheck_subresource: ResourceCheck.(string) -> ResourceCheck",
 }
-"""Declared everywhere; nothing in a selector has these types."""
+"""Declared in every environment. No value in a selector has these types."""
 
 INCLUDES: Final = {"includes": "dra_includes_dyn_dyn: dyn.(dyn) -> bool"}
-"""A function of DRA, behind the gate DRAListTypeAttributes; new in 1.36."""
+"""A DRA function behind the gate DRAListTypeAttributes, new in 1.36."""
 
 SINCE_137: Final = {
     "duration": """
@@ -132,7 +132,7 @@ SINCE_137: Final = {
         list_a_last_index_of_int: list(A).(A) -> int
     """,
 }
-"""What 1.37 declares otherwise: no duration of an int, and strings before lists."""
+"""Declarations that differ in 1.37: no duration from an int, and strings before lists."""
 
 INCLUDES_137: Final = {"includes": "list_includes_dyn_dyn: dyn.(dyn) -> bool"}
-"""A function of Kubernetes' lists since 1.37."""
+"""A function of Kubernetes' list library since 1.37."""

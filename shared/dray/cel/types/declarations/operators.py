@@ -143,7 +143,7 @@ OPERATORS: Final = {
         @mapInsert_map_map: (map(K, V), map(K, V)) -> map(K, V)
     """,
 }
-"""Named as in cel-go: ``_+_``, ``!_``, ``_[_]``; those with ``@`` stand in expanded macros only."""
+"""Named as in cel-go: ``_+_``, ``!_``, ``_[_]``. Names with ``@`` are only in expanded macros."""
 
 STANDARD: Final = {
     "bool": """
