@@ -98,7 +98,7 @@ def kubelets_finding(nodes: Iterable[Object]) -> Finding:
     old = _names(versions, lambda text: _number(_KUBELET, text) < _OLDEST_KUBELET)
     if not old:
         return Finding(AREA, "kubelet", "ok", _summary(versions))
-    text = f"{_summary(versions)}: {name_list(old)} are older than 1.34, and can't prepare devices"
+    text = f"{_summary(versions)}: {name_list(old)} are older than 1.34 and can't prepare devices"
     return Finding(AREA, "kubelet", "broken", text)
 
 

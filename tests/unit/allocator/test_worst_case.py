@@ -5,7 +5,7 @@ import pytest
 from benchmarks.worst_case import INPUTS, Input, served
 from dray.api import names
 
-TRIED = "among the first 5000 tried: 1 of 1 node (there may be one, but there are too many"
+TRIED = "among the first 5000 tried: 1 of 1 node (a choice may exist, but there are too many"
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,7 @@ async def test_whom_kubernetes_does_not_vouch_for_gets_no_user(
 
 async def test_a_connection_without_a_token_is_refused_without_a_review(callout: Callout) -> None:
     answer = await callout.answer(request(user="node-agent", **{"pass": "guess"}))
-    assert "brought no token" in answer["error"]
+    assert "has no token" in answer["error"]
     assert callout.kube.asked == []
 
 

@@ -45,7 +45,7 @@ def test_kubelets_before_dra_are_named() -> None:
 
     assert (found.grade, found.text) == (
         "broken",
-        "v1.33.4 on 2 nodes, v1.36.3 on 1 node: n2, n3 are older than 1.34, which prepare no "
+        "v1.33.4 on 2 nodes, v1.36.3 on 1 node: n2, n3 are older than 1.34 and can't prepare "
         "devices",
     )
     assert nodes.kubelets_finding([node("n1"), node("n2", "v1.34.0-rc.1")]).grade == "ok"

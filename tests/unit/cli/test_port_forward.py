@@ -141,7 +141,7 @@ async def test_open_connections_end_with_the_context() -> None:
     [
         (
             Server(status=403),
-            r"answered with status 403; it takes the verbs get and create on pods/portfo",
+            r"answered with status 403; this needs the verbs get and create on pods/portfo",
         ),
         (Server(status=404), r"status 404$"),
         (Server(protocols=()), f"does not speak {PROTOCOL}"),

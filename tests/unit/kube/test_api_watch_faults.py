@@ -134,7 +134,7 @@ async def test_a_watch_outlives_an_answer_that_is_no_list(served, answer) -> Non
 async def test_a_page_that_names_itself_as_the_next_one_ends_a_list(served) -> None:
     script = Script()
     script.lists = [listing(5, "a", token="more"), listing(5, "b", token="more")]
-    with pytest.raises(KubeUnavailableError, match="the page before it"):
+    with pytest.raises(KubeUnavailableError, match="not the next page of a list"):
         await (await served(script.answer)).list(PODS)
 
 

@@ -75,7 +75,7 @@ def test_what_is_whole_of_a_cut_file_can_be_had_as_the_error_says(tmp_path, name
 
     with pytest.raises(BadRecordingError) as refused:
         read_recording(file)
-    command = str(refused.value).rpartition("whole: ")[2]
+    command = str(refused.value).rpartition("complete lines: ")[2]
     subprocess.run(command, shell=True, check=True, cwd=tmp_path, stderr=subprocess.DEVNULL)
 
     whole = read_recording(tmp_path / "whole.jsonl")

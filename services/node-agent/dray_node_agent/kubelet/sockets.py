@@ -73,8 +73,8 @@ def _fits(path: Path) -> bool:
 def _checked(path: Path) -> Path:
     if not _fits(path):
         raise InvalidInputError(
-            f"socket path {path} has {len(os.fsencode(path))} bytes, at most {_LONGEST_PATH} are "
-            "possible: choose a shorter folder"
+            f"socket path {path} has {len(os.fsencode(path))} bytes, but the limit is "
+            f"{_LONGEST_PATH}: choose a shorter folder"
         )
     return path
 
