@@ -17,6 +17,7 @@ from dray_allocator.scoring.fragmentation.table import STRIDE
 
 UNIT: Final = 100_000
 """Worth (in millionths of a thousandth of a card) per unit of a score."""
+_NOT_COMPUTED: Final = -(2**63)
 
 
 class FragmentationCost:
@@ -36,6 +37,8 @@ class FragmentationCost:
         self._gains: dict[int, int] = {}
         """By code of a card: how the worth of its node changes if the pod uses the card. Only for
         nodes with ample cpu."""
+        self._gain_column: Whole = np.full(len(worth.ample.worth), _NOT_COMPUTED)
+        """The same for many cards."""
 
     def of(self, rows: Whole) -> Whole:
         """The cost on nodes that have cards, computed with all typical pods."""
@@ -82,14 +85,15 @@ class FragmentationCost:
         return lost, enough <= nodes.cpu_milli(rows) - self._plan.cpu_milli
 
     def _gains_of(self, codes: Whole) -> Whole:
-        """``_gains`` as a column, for these codes; others are 0. Few codes differ."""
-        ample = self._worth.ample
-        present = np.bincount(codes).nonzero()[0]
-        after = self._after(present)
-        ample.compute(present)
-        ample.compute(after)
-        gains = np.zeros(len(ample.worth), np.int64)
-        gains[present] = ample.worth[after] - ample.worth[present]
+        """``_gain_column``, computed for these codes. Few codes differ."""
+        gains, ample = self._gain_column, self._worth.ample
+        missing = codes[gains[codes] == _NOT_COMPUTED]
+        if missing.size:
+            now = np.bincount(missing).nonzero()[0]
+            after = self._after(now)
+            ample.compute(now)
+            ample.compute(after)
+            gains[now] = ample.worth[after] - ample.worth[now]
         return gains
 
     def rates(self, row: int) -> list[int]:

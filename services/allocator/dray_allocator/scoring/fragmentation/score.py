@@ -109,7 +109,7 @@ class FragmentationScore:
     def of_many(self, table: NodeTable, batch: NodeBatch) -> Whole:
         """The scores of many nodes."""
         cost = self._up_to_date()
-        rows = np.arange(table.height)[batch.rows]
+        rows = np.arange(table.height) if isinstance(batch.rows, slice) else batch.rows
         lost, is_done = cost.of_those_with_ample_cpu(batch, rows)
         scores = _within_bounds(lost)
         if is_done.all():
