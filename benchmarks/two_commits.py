@@ -5,7 +5,7 @@ prints the best run of both trees, and how many times as good the best of this t
 the medians of all runs and their ratio. Other work on the machine only adds time, so the best of
 many runs is moved least by it. The row ``yard`` is a loop that has nothing of dray in it: if the
 best ones differ, there were too few runs. What the benchmark takes (``--gpus``) is given after
-``--``.
+``--``. Both trees use the packages that this tree has installed.
 """
 
 import json
