@@ -500,7 +500,7 @@ _DECODERS: Final = {
 HAS_FIELDS: Final = frozenset(_DECODERS)
 """Plurals of the kinds that have such a type."""
 _MAY_BE_OPAQUE: Final = (CLAIMS.plural,)
-"""Plurals of the kinds of which opaque parameters are read."""
+"""Plurals of the kinds whose opaque parameters are read."""
 _CLAIM_SPEC: Final = msgspec.json.Decoder(ClaimSpecFields | None)
 _MANAGED: Final = b'"managedFields":'
 

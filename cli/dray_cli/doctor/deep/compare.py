@@ -49,7 +49,7 @@ def differences(snapshot: ClusterSnapshot, *, floor: int) -> list[Difference]:
 
 
 def _double_allocations(snapshot: ClusterSnapshot) -> Iterator[Difference]:
-    """Devices of which claims together use more than the device has."""
+    """Devices whose claims use more than the device has."""
     for double in double_allocations(snapshot.state):
         yield Difference(
             "double-allocation",

@@ -1,7 +1,7 @@
 """Required anti-affinity of existing pods: which pods they keep away. Pure.
 
 kube-scheduler's plugin InterPodAffinity applies it to every new pod, whatever that pod itself asks
-for. If dray binds the pod, nobody else checks it.
+for. If dray binds the pod, kube-scheduler does not check it, so dray does.
 """
 
 from collections.abc import Iterable, Mapping

@@ -111,7 +111,7 @@ def fact_of(cache: ObjectCache, key: FactKey, known: NodeHistory) -> Fact | None
     match key.kind:
         case "claim":
             cached = cache.claims.get(key.identity)
-            # Devices that other claims hold also count: nobody else may get them.
+            # Allocated claims of other drivers or owners count, too: their devices are not free.
             if cached is None or not (cached.ours or cached.claim.allocation is not None):
                 return None
             return ClaimObserved(

@@ -99,8 +99,8 @@ class GroupReconciler:
     ) -> None:
         """``timeout_s``: how long too few pods of a group may run after its first decision, unless
         the group says otherwise; ``grace_s``: the same after the group has run.
-        ``acts_for_volcano``: whether Volcano is absent, so that nobody else handles queues and
-        groups without pods."""
+        ``acts_for_volcano``: whether Volcano is absent; dray then handles queues and groups
+        without pods."""
         self._kube = kube
         self._informers = informers
         self._cache: ObjectCache = informers.cache
