@@ -17,7 +17,6 @@ from dray_allocator.scoring.fragmentation.table import STRIDE
 
 UNIT: Final = 100_000
 """Worth (in millionths of a thousandth of a card) per unit of a score."""
-_NOT_COMPUTED: Final = -(2**63)
 
 
 class FragmentationCost:
@@ -37,8 +36,6 @@ class FragmentationCost:
         self._gains: dict[int, int] = {}
         """By code of a card: how the worth of its node changes if the pod uses the card. Only for
         nodes with ample cpu."""
-        self._gain_column: Whole = np.full(len(worth.ample.worth), _NOT_COMPUTED)
-        """The same for many cards."""
 
     def of(self, rows: Whole) -> Whole:
         """The cost on nodes that have cards, computed with all typical pods."""
@@ -76,25 +73,25 @@ class FragmentationCost:
         codes, owner = nodes.codes[batch.places], batch.owner(table)
         if isinstance(batch.places, slice):
             codes, owner = codes[: table.places], owner[: table.places]
-        gains = self._gains_of(codes)
+        ample.compute(codes)
         enough = np.bincount(owner, ample.cpu_milli[codes], len(rows))
         at = batch.fitting[0].nonzero()[0]
         if at.size:
             first = _first_of_each(owner[at])
-            lost[owner[at[first]]] = -np.maximum.reduceat(gains[codes[at]], first)
+            lost[owner[at[first]]] = -np.maximum.reduceat(self._gains_of(codes[at]), first)
         return lost, enough <= nodes.cpu_milli(rows) - self._plan.cpu_milli
 
     def _gains_of(self, codes: Whole) -> Whole:
-        """``_gain_column``, computed for these codes. Few codes differ."""
-        gains, ample = self._gain_column, self._worth.ample
-        missing = codes[gains[codes] == _NOT_COMPUTED]
-        if missing.size:
-            now = np.bincount(missing).nonzero()[0]
-            after = self._after(now)
-            ample.compute(now)
-            ample.compute(after)
-            gains[now] = ample.worth[after] - ample.worth[now]
-        return gains
+        """``_gains`` of many cards, whose codes are computed already."""
+        worth = self._worth.ample.worth
+        if len(codes) > len(worth):  # Few codes differ: compute each once.
+            gains = np.zeros(len(worth), np.int64)
+            present = np.bincount(codes).nonzero()[0]
+            gains[present] = self._gains_of(present)
+            return gains[codes]
+        after = self._after(codes)
+        self._worth.ample.compute(after)
+        return worth[after] - worth[codes]
 
     def rates(self, row: int) -> list[int]:
         """The ratings of a node's cards; the lowest is best. For a single card, its cost; otherwise
